@@ -1,8 +1,7 @@
 """The record: one measurement of one contender on one case, as one JSON line.
 
 ``docs/architecture.md`` and ``data/README.md`` describe the keys.  A failure is a record too;
-a time is there only when the result was right.  :mod:`asyncsparse_lab.recordfiles` reads and
-merges files of records.
+a time is there only when the result was right.
 """
 
 from __future__ import annotations
@@ -114,9 +113,7 @@ class Record:
                 raise self._error(f"quartiles {low}, {self.median_us}, {high} us are not ordered")
         if len(self.samples_us or ()) > MAX_SAMPLES:
             raise self._error(f"{len(self.samples_us or ())} samples: keep {MAX_SAMPLES} at most")
-        if self.err_bound is not None and (
-            self.rel_err is None or self.rel_err > self.err_bound
-        ):
+        if self.err_bound is not None and (self.rel_err is None or self.rel_err > self.err_bound):
             raise self._error(f"passed with rel_err {self.rel_err} above {self.err_bound}")
 
     def _error(self, text: str) -> RecordError:
