@@ -1,0 +1,33 @@
+"""Python mirrors of the structs that kernels take by value."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class BcsrArguments(ctypes.Structure):
+    """Mirror of ``BcsrArguments`` in ``kernels/include/bcsr_arguments.cuh`` (512 bytes).
+
+    Tensor maps are the 128 bytes that the driver encoded; pointers are device addresses; sizes
+    and strides count elements.
+    """
+
+    _fields_ = (
+        ("a_map", ctypes.c_uint8 * 128),
+        ("b_map", ctypes.c_uint8 * 128),
+        ("c_map", ctypes.c_uint8 * 128),
+        ("block_row_ptr", ctypes.c_uint64),
+        ("block_col_idx", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+        ("c", ctypes.c_uint64),
+        ("block_row_order", ctypes.c_uint64),
+        ("tile_counter", ctypes.c_uint64),
+        ("block_rows", ctypes.c_int64),
+        ("m", ctypes.c_int64),
+        ("k", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("ldb", ctypes.c_int64),
+        ("ldc", ctypes.c_int64),
+        ("reserved", ctypes.c_int64 * 3),
+    )

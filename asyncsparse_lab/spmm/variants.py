@@ -1,0 +1,226 @@
+"""The table of kernels: a variant is data.
+
+A variant names a source file below ``kernels/``, the compile-time constants and how it is
+launched.  A sweep is a loop over :meth:`Variant.with_constants`; what cannot run is refused there,
+in one line, before anything is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.resources import resource_path
+
+BLOCK = 64
+"""Rows and columns of a block of A in every BCSR kernel."""
+WGMMA_COLUMNS = (8, 16, 32, 64, 128, 192, 256)
+"""Values of WGMMA_N that the kernels are built for."""
+MAX_SHARED_BYTES = 232_448
+"""Shared memory that one thread block may use on sm_90 (CUDA C++ Programming Guide, table of
+compute capabilities)."""
+ALIGNMENT_BYTES = 1024
+"""Extra dynamic shared memory, since 128-byte swizzle wants 1024-byte alignment."""
+STATIC_BYTES = 1024
+"""Room kept for barriers and scheduling state in static shared memory."""
+CONSUMERS = 2
+OUTPUT_TYPES = ("bfloat16", "float32")
+
+Constants = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a kernel is launched.
+
+    Attributes
+    ----------
+    threads : int
+        Threads per block.
+    tile_columns : int
+        Columns of C that one tile covers; a tile has 64 rows.
+    slice_columns : int
+        Columns of the box of B's tensor map; 0 where the kernel uses none.
+    shared_bytes : int
+        Dynamic shared memory in bytes.
+    """
+
+    threads: int
+    tile_columns: int
+    slice_columns: int
+    shared_bytes: int
+
+
+def stage_bytes(wgmma_n: int) -> int:
+    """Return the bytes of one ring slot: a 64 x 64 block of A and 64 rows of B, in bf16."""
+    return BLOCK * BLOCK * 2 + BLOCK * CONSUMERS * wgmma_n * 2
+
+
+def max_stages(wgmma_n: int) -> int:
+    """Return how many ring slots fit into shared memory at this WGMMA_N."""
+    room = MAX_SHARED_BYTES - ALIGNMENT_BYTES - STATIC_BYTES
+    return room // stage_bytes(wgmma_n)
+
+
+def _scalar_geometry(constants: Constants) -> Geometry:
+    return Geometry(threads=128, tile_columns=128, slice_columns=0, shared_bytes=0)
+
+
+def _tile_geometry(constants: Constants, threads: int, stages: int) -> Geometry:
+    wgmma_n = constants["WGMMA_N"]
+    return Geometry(
+        threads=threads,
+        tile_columns=CONSUMERS * wgmma_n,
+        slice_columns=min(64, wgmma_n),
+        shared_bytes=stages * stage_bytes(wgmma_n) + ALIGNMENT_BYTES,
+    )
+
+
+def _serial_geometry(constants: Constants) -> Geometry:
+    return _tile_geometry(constants, threads=256, stages=1)
+
+
+def ring_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of opt3: one producer and two consumer warpgroups."""
+    return _tile_geometry(constants, threads=384, stages=constants["STAGES"])
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel with its constants and its launch geometry.
+
+    The default geometry is opt3's, so that one's own kernel with the same argument struct
+    (``kernels/include/bcsr_arguments.cuh``), WGMMA_N and STAGES needs only its source.
+
+    Attributes
+    ----------
+    source : str
+        File below ``kernels/``, or a path to one's own source.
+    name : str
+        Defaults to the source's stem.
+    constants : mapping
+        Preprocessor macros; the output type is added by who compiles.
+    entry : str
+        The kernel's ``extern "C"`` name.
+    format : {"bcsr"}
+        Sparse format that the kernel reads.
+    role : {"paper", "ours"}
+        As in the record.
+    arch : str
+        Target of the compilation.
+    geometry : Geometry or callable
+        Launch geometry, or a rule that gives it from the constants.
+
+    Raises
+    ------
+    InputError
+        If WGMMA_N is none of 8, 16, 32, 64, 128, 192, 256, a ring has fewer than two stages, or
+        the shared memory exceeds 232,448 bytes.
+    """
+
+    source: str
+    name: str = ""
+    constants: Constants = field(default_factory=lambda: {"WGMMA_N": 128, "STAGES": 3})
+    entry: str = "bcsr_spmm"
+    format: Literal["bcsr"] = "bcsr"
+    role: Literal["paper", "ours"] = "ours"
+    arch: str = "sm_90a"
+    geometry: Geometry | Callable[[Constants], Geometry] = ring_geometry
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", Path(self.source).stem)
+        wgmma_n = self.constants.get("WGMMA_N")
+        if wgmma_n is not None and wgmma_n not in WGMMA_COLUMNS:
+            choices = ", ".join(map(str, WGMMA_COLUMNS))
+            raise InputError(f"{self.name}: WGMMA_N = {wgmma_n} is not built; use one of {choices}")
+        stages = self.constants.get("STAGES")
+        if stages is not None and stages < 2:
+            raise InputError(f"{self.name}: STAGES = {stages}; the ring needs 2 slots or more")
+        needed = self.launch_geometry.shared_bytes + STATIC_BYTES
+        if needed > MAX_SHARED_BYTES:
+            fits = f"; at most {max_stages(wgmma_n)} stages fit" if stages and wgmma_n else ""
+            raise InputError(
+                f"{self.name}: {needed} bytes of shared memory exceed {MAX_SHARED_BYTES}{fits}"
+            )
+
+    @property
+    def launch_geometry(self) -> Geometry:
+        """The geometry at these constants."""
+        return self.geometry(self.constants) if callable(self.geometry) else self.geometry
+
+    @property
+    def path(self) -> Path:
+        """The source file; a relative name is looked up below ``kernels/`` first."""
+        shipped = resource_path("kernels") / self.source
+        return shipped if shipped.exists() else Path(self.source)
+
+    def with_constants(self, **constants: int) -> Variant:
+        """Return this variant with some constants replaced; the result is checked anew."""
+        unknown = set(constants) - set(self.constants) - {"DEBUG_DELAYS"}
+        if unknown:
+            known = ", ".join(self.constants)
+            raise InputError(f"{self.name}: no constant {', '.join(unknown)}; it has {known}")
+        return replace(self, constants={**self.constants, **constants})
+
+    def macros(self, dtype_out: str) -> dict[str, int]:
+        """Return the macros to compile with for an output type."""
+        if dtype_out not in OUTPUT_TYPES:
+            raise InputError(f"{self.name}: output {dtype_out!r}; use {' or '.join(OUTPUT_TYPES)}")
+        return {**self.constants, "OUTPUT_BF16": int(dtype_out == "bfloat16")}
+
+
+_TABLE = (
+    Variant("bcsr_opt0.cu", "bcsr-opt0", {}, role="paper", geometry=_scalar_geometry),
+    Variant(
+        "bcsr_opt1.cu", "bcsr-opt1", {"WGMMA_N": 128}, role="paper", geometry=_serial_geometry
+    ),
+    Variant(
+        "bcsr_opt2.cu", "bcsr-opt2", {"WGMMA_N": 128}, role="paper", geometry=_serial_geometry
+    ),
+    Variant(
+        "bcsr_opt3.cu",
+        "bcsr-opt3",
+        {"WGMMA_N": 128, "STAGES": 3, "SETMAXNREG": 1, "MINIMUM_CTAS": 1},
+        role="paper",
+    ),
+)
+
+VARIANTS: dict[str, Variant] = {variant.name: variant for variant in _TABLE}
+
+
+def find_variant(name: str) -> Variant:
+    """Return the variant of this name, or raise :class:`InputError` with the known names."""
+    if name not in VARIANTS:
+        raise InputError(f"no variant {name!r}; there are {', '.join(VARIANTS)}")
+    return VARIANTS[name]
+
+
+class Build(NamedTuple):
+    """One cubin: a variant at its constants, and an output type."""
+
+    variant: Variant
+    dtype_out: str
+
+
+def ring_sweep(variant: Variant) -> Iterator[Variant]:
+    """Yield a ring variant at every WGMMA_N and every depth that fits."""
+    for wgmma_n in WGMMA_COLUMNS:
+        for stages in range(2, max_stages(wgmma_n) + 1):
+            yield variant.with_constants(WGMMA_N=wgmma_n, STAGES=stages)
+
+
+def all_builds() -> list[Build]:
+    """Return every build that a study or the verification launches, each once."""
+    opt3 = VARIANTS["bcsr-opt3"]
+    builds = [Build(variant, dtype) for variant in _TABLE for dtype in OUTPUT_TYPES]
+    for base in (VARIANTS["bcsr-opt1"], VARIANTS["bcsr-opt2"], opt3):
+        builds += [Build(base.with_constants(WGMMA_N=256), dtype) for dtype in OUTPUT_TYPES]
+    builds += [Build(variant, "bfloat16") for variant in ring_sweep(opt3)]
+    builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in _TABLE]
+    unique = {(b.variant.name, tuple(sorted(b.variant.constants.items())), b.dtype_out): b
+              for b in builds}
+    return list(unique.values())
