@@ -6,7 +6,6 @@ Importing this loads nothing heavy: each public name is resolved on its first us
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             return version("asyncsparse-lab")
         except PackageNotFoundError:

@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "doctor": (
         "asyncsparse_lab.cli.doctor:doctor",
-        "What works on this machine, what does not, and the command that mends it.",
+        "What works on this machine, and what mends the rest.",
     ),
     "matrices": (
         "asyncsparse_lab.cli.matrices:app",
@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "records": (
         "asyncsparse_lab.cli.records:app",
-        "Merge measurements, see what is missing or stale, compare two sets.",
+        "Merge, compare and check measurements.",
     ),
     "reproduce": (
         "asyncsparse_lab.cli.reproduce:reproduce",
@@ -82,9 +82,7 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Sparse kernels on asynchronous GPUs: matrices, kernels, measurements, figures."""
