@@ -65,7 +65,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class KernelBuild:
     """One compilation to be done: the arguments of :func:`compile_kernel`."""
 
     source: str | Path
@@ -155,9 +155,9 @@ def compile_kernel(
 
 
 def compile_many(
-    builds: Iterable[Build],
+    builds: Iterable[KernelBuild],
     workers: int | None = None,
-    on_done: Callable[[Build, Artifact | CompileError], None] | None = None,
+    on_done: Callable[[KernelBuild, Artifact | CompileError], None] | None = None,
 ) -> list[Artifact | CompileError]:
     """Compile several kernels at once.
 
@@ -166,7 +166,7 @@ def compile_many(
 
     Parameters
     ----------
-    builds : iterable of Build
+    builds : iterable of KernelBuild
     workers : int, optional
         Threads; by default one a core.
     on_done : callable, optional
