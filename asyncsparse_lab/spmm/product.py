@@ -295,7 +295,9 @@ def free_bytes(xp: Any) -> int | None:
     """Return the bytes that can be allocated on the device, or None on the host."""
     if xp is np:
         return None
-    return int(xp.cuda.runtime.memGetInfo()[0]) + int(xp.get_default_memory_pool().free_bytes())
+    from asyncsparse_lab.gpu.device import free_memory
+
+    return free_memory()
 
 
 def require_memory(needed: int, what: str, xp: Any, limit: int | None = None) -> None:
