@@ -1,0 +1,76 @@
+// The ring of opt3 and of the kernels that build on it: one producer thread fills slots by TMA,
+// two consumer warpgroups multiply from them. A slot has a full barrier (one arrival and the
+// stage's bytes) and an empty barrier (one arrival a consumer).
+#pragma once
+
+#include "bcsr_load.cuh"
+
+#ifndef STAGES
+#define STAGES 3
+#endif
+
+// A consumer releases a slot only after it has issued the next one, so one slot would deadlock.
+static_assert(STAGES >= 2, "the ring needs two slots or more");
+
+constexpr int RING_THREADS = (1 + CONSUMERS) * WARPGROUP_THREADS;
+
+struct Ring {
+  uint64_t full[STAGES];
+  uint64_t empty[STAGES];
+};
+
+// Called by one thread; the caller's __syncthreads makes it known to the others.
+__device__ __forceinline__ void initialise_ring(Ring& ring, int releases) {
+  for (int slot = 0; slot < STAGES; ++slot) {
+    mbarrier_init(&ring.full[slot], 1);
+    mbarrier_init(&ring.empty[slot], releases);
+  }
+  mbarrier_init_fence();
+}
+
+// Fills slots with the blocks begin .. end - 1 of a block row. `position` lives on from tile to
+// tile in kernels that compute several.
+__device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int64_t first_column, int64_t begin, int64_t end) {
+  for (int64_t block = begin; block < end; ++block) {
+    // A fresh slot counts as empty: waiting for the parity before the first returns at once.
+    mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+    tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
+                   block, first_column);
+    position.advance();
+  }
+}
+
+// Multiplies `blocks` slots into the accumulators of warpgroup `consumer`; `release(slot)` is
+// called once for each slot when wgmma has read it.
+template <class Release>
+__device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2], Ring& ring,
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int consumer, int64_t blocks, Release release) {
+  uint32_t b_offset = BLOCK_BYTES + consumer * CONSUMER_SLICES * SLICE_BYTES;
+  pin_accumulators(accumulators);
+  int previous = -1;
+  for (int64_t block = 0; block < blocks; ++block) {
+    uint32_t stage = stages + position.slot * STAGE_BYTES;
+    mbarrier_wait(&ring.full[position.slot], position.parity);
+    multiply_block(accumulators, stage, stage + b_offset);
+    // One group stays in flight; the one before it is done, and so is its slot.
+    wgmma_wait<1>();
+    if (previous >= 0) release(previous);
+    previous = position.slot;
+    position.advance();
+  }
+  wgmma_wait<0>();
+  pin_accumulators(accumulators);
+  if (previous >= 0) release(previous);
+}
+
+// The release within one CTA: one thread of the warpgroup arrives.
+struct LocalRelease {
+  Ring& ring;
+
+  __device__ __forceinline__ void operator()(int slot) const {
+    if (threadIdx.x % WARPGROUP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
+  }
+};
