@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
+from asyncsparse_lab.spmm.product import BFLOAT16_NAN
 
 TILE: Final = 64
-NAN_BITS: Final = 0x7FC0
 INFINITY_BITS: Final = 0x7F80
 
 Storage = Literal["contiguous", "aligned", "odd"]
@@ -66,7 +66,7 @@ def make_b(xp: Any, A: csr_array, case: EdgeCase, seed: int = 1) -> Any:
     stride = case.n + gap
     if case.storage == "aligned":
         stride += -stride % 8
-    buffer = xp.full((k + TILE, stride), NAN_BITS, dtype=xp.uint16)
+    buffer = xp.full((k + TILE, stride), BFLOAT16_NAN, dtype=xp.uint16)
     B = buffer[:k, offset : offset + case.n]
     rng = xp.random.default_rng(seed)
     step = max(1, (1 << 26) // case.n)  # rows at a time: bounds the float32 temporaries
@@ -76,7 +76,7 @@ def make_b(xp: Any, A: csr_array, case: EdgeCase, seed: int = 1) -> Any:
         B[start:stop] = bfloat16_bits(values)
     if case.poison:
         rows = xp.asarray(uncovered_rows(A))
-        B[rows[0::2]] = NAN_BITS
+        B[rows[0::2]] = BFLOAT16_NAN
         B[rows[1::2]] = INFINITY_BITS
     return B
 
@@ -139,7 +139,7 @@ def skipped_block_columns() -> csr_array:
 
 
 def tall(m: int) -> csr_array:
-    """A few thousand rows that are not empty, spread over m, the last one among them."""
+    """Return a few thousand rows that are not empty, spread over m, the last one among them."""
     rng = np.random.default_rng(5)
     rows = np.append(np.arange(17, m, 1031), m - 1)
     columns = rng.integers(0, 192, rows.size)

@@ -1,6 +1,6 @@
 """The truth that a product is held to: C = A B in FP64, compared element by element.
 
-For C of any kernel or library, with R = A B and S = \\|A\\| \\|B\\| in FP64::
+For C of any kernel or library, with R = A B and S = abs(A) abs(B) in FP64::
 
     rel_err = max over i, j of |C - R|_ij / S_ij        (0 / 0 = 0)
 
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.formats import bfloat16_from_bits
+from asyncsparse_lab.formats.arrays import array_module
 
 UNIT_ROUNDOFF: Final[dict[str, float]] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0}
 
@@ -63,7 +65,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """R = A B and S = \\|A\\| \\|B\\| in FP64, of all rows or of a sample.
+    """R = A B and S = abs(A) abs(B) in FP64, of all rows or of a sample.
 
     Attributes
     ----------
@@ -101,7 +103,7 @@ class Reference:
         """
         if C.shape != self.shape:
             raise InputError(f"C is {C.shape}, the product is {self.shape}: pass the whole output")
-        xp = _module_of(C)
+        xp = array_module(C)
         worst = Deviation(0.0, 0, 0, 0.0, 0.0)
         for start, stop in _chunks(self.values.shape[0], self.values.shape[1]):
             rows = slice(start, stop) if self.rows is None else xp.asarray(self.rows[start:stop])
@@ -118,7 +120,7 @@ class Reference:
 
 
 def reference(A: csr_array, B: Any, rows: NDArray[np.int64] | None = None) -> Reference:
-    """Compute R = A B and S = \\|A\\| \\|B\\| in FP64.
+    """Compute R = A B and S = abs(A) abs(B) in FP64.
 
     Rows of B that no non-zero of A touches are never read, so NaN or Inf there has no effect,
     as the definition of the product wants it.
@@ -141,7 +143,7 @@ def reference(A: csr_array, B: Any, rows: NDArray[np.int64] | None = None) -> Re
         raise InputError(f"A is {A.shape} and B is {B.shape}: B needs {k} rows")
     longest_row = int(np.diff(A.indptr).max(initial=0))
     chosen = A if rows is None else A[rows]
-    xp, n = _module_of(B), int(B.shape[1])
+    xp, n = array_module(B), int(B.shape[1])
     values = xp.zeros((chosen.shape[0], n))
     scale = xp.zeros((chosen.shape[0], n))
     if chosen.nnz and n:
@@ -188,8 +190,6 @@ def sample_rows(A: csr_array, n: int, count: int = 2048, seed: int = 0) -> NDArr
 def as_float64(values: Any) -> Any:
     """Return an array as float64; uint16 is read as the bits of bf16."""
     if values.dtype == np.uint16:
-        from asyncsparse_lab.formats import bfloat16_from_bits
-
         values = bfloat16_from_bits(values)
     return values.astype(np.float64)
 
@@ -208,14 +208,6 @@ def _chunks(length: int, width: int) -> Iterator[tuple[int, int]]:
     step = max(1, _CHUNK_ELEMENTS // max(width, 1))
     for start in range(0, length, step):
         yield start, min(start + step, length)
-
-
-def _module_of(array: Any) -> Any:
-    if type(array).__module__.partition(".")[0] == "cupy":
-        import cupy
-
-        return cupy
-    return np
 
 
 def _on_device(xp: Any, A: csr_array) -> Any:
