@@ -1,0 +1,70 @@
+"""LSMR by SciPy: the reference that runs anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import lsmr as scipy_lsmr
+
+from asyncsparse_lab.lsmr.host import ColumnOutcome, norm, power_of_two, starting_point, unscaled
+from asyncsparse_lab.lsmr.operator import products_of
+from asyncsparse_lab.lsmr.problem import Problem
+from asyncsparse_lab.lsmr.result import StopCode
+
+
+def solve(problem: Problem) -> list[ColumnOutcome]:
+    """Solve for one right-hand side after the other."""
+    products = products_of(problem, problem.dtype, scaled=True)
+    operator = LinearOperator(
+        problem.shape,
+        matvec=products.forward,
+        rmatvec=products.adjoint,
+        dtype=problem.dtype,
+    )
+    starts = problem.starts or [None] * len(problem.columns)
+    return [
+        _solve_column(problem, operator, b, x0)
+        for b, x0 in zip(problem.columns, starts, strict=True)
+    ]
+
+
+def _solve_column(problem: Problem, operator: Any, b: Any, x0: Any | None) -> ColumnOutcome:
+    tolerances = problem.tolerances
+    start = starting_point(problem, x0)
+    normb = norm(b)
+    if not start.any() or (normb == 0 and problem.damp == 0):
+        start = None
+    # SciPy's norms of FP32 vectors over- and underflow: LSMR is homogeneous in b.
+    size = power_of_two(max(normb, 0.0 if start is None else norm(b - operator.matvec(start))))
+    scale = problem.dtype.type(size)
+    # SciPy 1.x: min(1e100, float32) overflows in the estimate of the condition number.
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = scipy_lsmr(
+            operator,
+            b / scale,
+            damp=problem.damp,
+            atol=tolerances.atol,
+            btol=tolerances.btol,
+            conlim=tolerances.conlim,
+            maxiter=tolerances.maxiter,
+            x0=None if start is None else start / scale,
+        )
+    y, istop, itn, normr, normar, norma, conda, normx = found
+    code = StopCode(int(istop))
+    if code is StopCode.STARTS_SOLVED:
+        # SciPy answers 0 for maxiter=0 too, and a norm of 0 for every early exit.
+        normx = norm(y)
+        if float(normar) > 0:
+            code = StopCode.ITERATION_LIMIT
+    return ColumnOutcome(
+        unscaled(problem, (y * size).astype(problem.dtype)),
+        code,
+        int(itn),
+        float(normr) * size,
+        float(normar) * size,
+        float(norma),
+        float(conda),
+        float(normx) * size,
+    )
