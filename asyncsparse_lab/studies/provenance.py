@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import secrets
 import subprocess
 import sys
@@ -110,14 +109,14 @@ def device_folder(study: Study) -> str:
     """
     if study.device == "cpu":
         return "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", str(gpu_facts()["name"]).lower()).strip("-")
+    return str(gpu_facts()["slug"])
 
 
 def gpu_facts() -> dict[str, Any]:
     """Return name, driver, CUDA version and the like of the GPU in use."""
-    from asyncsparse_lab.gpu.device import require_gpu
+    from asyncsparse_lab.gpu.device import device_facts
 
-    return asdict(require_gpu())
+    return asdict(device_facts())
 
 
 def gpu_state() -> dict[str, Any]:

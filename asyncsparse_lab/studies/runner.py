@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
-from asyncsparse_lab.errors import DeviceError, InputError, RecordError
+from asyncsparse_lab.errors import InputError, RecordError
 from asyncsparse_lab.records import Record, append_case, append_run, read_records
 from asyncsparse_lab.studies import provenance
 from asyncsparse_lab.studies.base import Case, Study
@@ -145,8 +145,6 @@ def run_study(
             started = monotonic()
             try:
                 records = _measure_case(study, module, case, run)
-            except DeviceError:
-                raise
             except Exception as error:
                 failed, in_a_row = failed + 1, in_a_row + 1
                 tell(f"{case.name}: failed: {type(error).__name__}: {error}")
