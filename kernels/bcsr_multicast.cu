@@ -27,7 +27,9 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
                                                int64_t first_column, int64_t begin, int64_t end) {
   constexpr uint16_t EVERYONE = (1u << CLUSTER) - 1;
   RingPosition<STAGES> position;
+  BlockColumns columns(arguments, begin, end);
   for (int64_t block = begin; block < end; ++block) {
+    int32_t block_column = columns.take();
     mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
     uint32_t stage = stages + position.slot * STAGE_BYTES;
     uint64_t* full = &ring.full[position.slot];
@@ -35,7 +37,7 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
     if (rank == 0)
       tma_multicast_2d(stage, &arguments.a_map, full, 0, static_cast<int32_t>(block * BLOCK),
                        EVERYONE);
-    tma_load_slices(arguments, stage, full, block, first_column);
+    tma_load_slices(arguments, stage, full, block_column, first_column);
     position.advance();
   }
 }
@@ -51,7 +53,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
   column_tiles = (column_tiles + CLUSTER - 1) / CLUSTER * CLUSTER;
   int64_t block_row = blockIdx.x / column_tiles;
   int64_t first_column = blockIdx.x % column_tiles * TILE_COLUMNS;
-  if (threadIdx.x == 0) initialise_ring(ring, rank == 0 ? CONSUMERS * CLUSTER : CONSUMERS);
+  if (threadIdx.x == 0) initialise_ring(arguments, ring, rank == 0 ? CONSUMERS * CLUSTER : CONSUMERS);
   cluster_sync();
 
   int64_t begin = arguments.block_row_ptr[block_row];

@@ -22,7 +22,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   uint32_t parity = 0;
   int64_t end = arguments.block_row_ptr[tile.block_row + 1];
   for (int64_t block = arguments.block_row_ptr[tile.block_row]; block < end; ++block) {
-    if (threadIdx.x == 0) tma_load_stage(arguments, stage, &full, block, tile.first_column);
+    if (threadIdx.x == 0)
+      tma_load_stage(arguments, stage, &full, block, arguments.block_col_idx[block],
+                     tile.first_column);
     mbarrier_wait(&full, parity);
     parity ^= 1;
     multiply_block(accumulators, stage,

@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, MINIMUM_CTAS)
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
   Tile tile = tile_of(arguments, blockIdx.x);
-  if (threadIdx.x == 0) initialise_ring(ring, CONSUMERS);
+  if (threadIdx.x == 0) initialise_ring(arguments, ring, CONSUMERS);
   __syncthreads();
 
   int64_t begin = arguments.block_row_ptr[tile.block_row];

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
-  if (threadIdx.x == 0) initialise_ring(ring, CONSUMERS);
+  if (threadIdx.x == 0) initialise_ring(arguments, ring, CONSUMERS);
   __syncthreads();
 
   int64_t tiles =

@@ -5,21 +5,21 @@
 #include "mbarrier.cuh"
 #include "tma.cuh"
 
-// Asks for the slices of B that belong to `block`; rows from k on and columns from n on are zeros.
+// Asks for the 64 rows of B that meet block column `block_column`; rows from k on and columns from
+// n on arrive as zeros.
 __device__ __forceinline__ void tma_load_slices(const BcsrArguments& arguments, uint32_t stage,
-                                                uint64_t* full, int64_t block,
+                                                uint64_t* full, int32_t block_column,
                                                 int64_t first_column) {
-  int32_t b_row = arguments.block_col_idx[block] * BLOCK;
 #pragma unroll
   for (int slice = 0; slice < SLICES; ++slice)
     tma_load_2d(stage + BLOCK_BYTES + slice * SLICE_BYTES, &arguments.b_map, full,
-                static_cast<int32_t>(first_column) + slice * SLICE_COLUMNS, b_row);
+                static_cast<int32_t>(first_column) + slice * SLICE_COLUMNS, block_column * BLOCK);
 }
 
 __device__ __forceinline__ void tma_load_stage(const BcsrArguments& arguments, uint32_t stage,
                                                uint64_t* full, int64_t block,
-                                               int64_t first_column) {
+                                               int32_t block_column, int64_t first_column) {
   mbarrier_arrive_expect(full, STAGE_BYTES);
   tma_load_2d(stage, &arguments.a_map, full, 0, static_cast<int32_t>(block * BLOCK));
-  tma_load_slices(arguments, stage, full, block, first_column);
+  tma_load_slices(arguments, stage, full, block_column, first_column);
 }

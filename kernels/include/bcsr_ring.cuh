@@ -19,8 +19,31 @@ struct Ring {
   uint64_t empty[STAGES];
 };
 
+// The block columns of a block row, each read one block ahead of its use, so that the latency of
+// the read hides behind the wait for a slot.
+struct BlockColumns {
+  const int32_t* next;
+  const int32_t* end;
+  int32_t ahead;
+
+  __device__ __forceinline__ BlockColumns(const BcsrArguments& arguments, int64_t begin,
+                                          int64_t finish)
+      : next(arguments.block_col_idx + begin), end(arguments.block_col_idx + finish), ahead(0) {
+    if (next < end) ahead = *next++;
+  }
+
+  __device__ __forceinline__ int32_t take() {
+    int32_t column = ahead;
+    if (next < end) ahead = *next++;
+    return column;
+  }
+};
+
 // Called by one thread; the caller's __syncthreads makes it known to the others.
-__device__ __forceinline__ void initialise_ring(Ring& ring, int releases) {
+__device__ __forceinline__ void initialise_ring(const BcsrArguments& arguments, Ring& ring,
+                                                int releases) {
+  prefetch_tensor_map(&arguments.a_map);
+  prefetch_tensor_map(&arguments.b_map);
   for (int slot = 0; slot < STAGES; ++slot) {
     mbarrier_init(&ring.full[slot], 1);
     mbarrier_init(&ring.empty[slot], releases);
@@ -33,11 +56,13 @@ __device__ __forceinline__ void initialise_ring(Ring& ring, int releases) {
 __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
                                              uint32_t stages, RingPosition<STAGES>& position,
                                              int64_t first_column, int64_t begin, int64_t end) {
+  BlockColumns columns(arguments, begin, end);
   for (int64_t block = begin; block < end; ++block) {
+    int32_t block_column = columns.take();
     // A fresh slot counts as empty: waiting for the parity before the first returns at once.
     mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
     tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
-                   block, first_column);
+                   block, block_column, first_column);
     position.advance();
   }
 }

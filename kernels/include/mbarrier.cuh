@@ -54,13 +54,13 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
 }
 
 // The place of a ring's user: which slot, and the parity of that slot's current use.
-template <int STAGES>
+template <int DEPTH>
 struct RingPosition {
   int slot = 0;
   uint32_t parity = 0;
 
   __device__ __forceinline__ void advance() {
-    if (++slot == STAGES) {
+    if (++slot == DEPTH) {
       slot = 0;
       parity ^= 1;
     }

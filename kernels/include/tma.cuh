@@ -10,6 +10,11 @@ struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
 
+// Fetches a descriptor into the cache before the first copy needs it.
+__device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 __device__ __forceinline__ void tma_load_2d(uint32_t destination, const TensorMap* map,
                                             uint64_t* barrier, int32_t x, int32_t y) {
   asm volatile(
