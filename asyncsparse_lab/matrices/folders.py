@@ -1,0 +1,43 @@
+"""Where matrices lie on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.resources import checkout_root
+
+
+def matrix_folder() -> Path | None:
+    """Return the folder of real matrices (``NAME.mtx.gz``), or None where there is none.
+
+    ``ASYNCSPARSE_MATRICES`` names it; without that, ``../shared/matrices`` beside the checkout.
+
+    Raises
+    ------
+    InputError
+        ``ASYNCSPARSE_MATRICES`` names something that is not a folder.
+    """
+    named = os.environ.get("ASYNCSPARSE_MATRICES")
+    if named:
+        folder = Path(named).expanduser()
+        if not folder.is_dir():
+            raise InputError(
+                f"ASYNCSPARSE_MATRICES={named} is not a folder: point it at one, or unset it"
+            )
+        return folder
+    root = checkout_root()
+    if root is None:
+        return None
+    beside = root.parent / "shared" / "matrices"
+    return beside if beside.is_dir() else None
+
+
+def cache_folder() -> Path:
+    """Return the folder below which downloads are kept; it need not exist yet.
+
+    ``ASYNCSPARSE_CACHE`` names it; without that, ``~/.cache/asyncsparse``.
+    """
+    named = os.environ.get("ASYNCSPARSE_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "asyncsparse"
