@@ -17,8 +17,8 @@ counterpart comes out of the records:
                 every step, else 0
 ==============  ==================================================================================
 
-``where``, ``of`` and ``over`` are conditions for :meth:`pandas.DataFrame.query`; ``reduce`` replaces
-the geometric mean by ``min``, ``max`` or ``median``.
+``where``, ``of`` and ``over`` are conditions for :meth:`pandas.DataFrame.query`; ``reduce``
+replaces the geometric mean by ``min``, ``max`` or ``median``.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def measure_claim(check: Mapping[str, str], frame: pd.DataFrame) -> float:
     if means.empty:
         return math.nan
     if measure == "best":
-        return float(means.idxmax())
+        return float(means.index[means.argmax()])
     return float(len(means) > 1 and bool(means.sort_index().diff().dropna().gt(0).all()))
 
 
