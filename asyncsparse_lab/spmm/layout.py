@@ -1,0 +1,131 @@
+"""The device layout of BCSR that the kernels read, and its launch arguments.
+
+Part of every record's ``host_hash``: a change here makes the records of all BCSR kernels stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from asyncsparse_lab.errors import UnsupportedError
+from asyncsparse_lab.spmm.arguments import BcsrArguments
+from asyncsparse_lab.spmm.variants import BLOCK, Geometry
+
+ROW_ALIGNMENT = 8
+"""Elements of bf16 in 16 bytes: what tensor maps and vector loads ask of B's row stride."""
+
+
+@dataclass(frozen=True)
+class DeviceBcsr:
+    """BCSR with 64 x 64 blocks in device memory.
+
+    ``block_row_ptr`` is int64, ``block_col_idx`` int32, ``blocks`` the bf16 bits of
+    [blocks, 64, 64], row-major: TMA swizzles them on the way.
+    """
+
+    shape: tuple[int, int]
+    block_row_ptr: Any
+    block_col_idx: Any
+    blocks: Any
+
+    @classmethod
+    def from_csr(cls, A: Any) -> DeviceBcsr:
+        """Convert on the host and copy to the current device.
+
+        Parameters
+        ----------
+        A : scipy.sparse.csr_array, m x k
+            float32, values exact in bf16.
+
+        Raises
+        ------
+        MemoryLimitError
+            If the blocks would not fit into device memory.
+        """
+        import cupy
+
+        from asyncsparse_lab.formats import BCSR, bfloat16_bits
+        from asyncsparse_lab.spmm.product import require_memory
+
+        # float32 blocks on the way to bf16 bits: 4 + 2 bytes a stored value at the peak.
+        size = BCSR.predict(A, (BLOCK, BLOCK))
+        require_memory(6 * size.values, "A in 64 x 64 blocks", cupy)
+        host = BCSR.from_csr(A, (BLOCK, BLOCK))
+        blocks = bfloat16_bits(cupy.asarray(host.blocks))
+        if not len(blocks):  # a tensor map needs memory to point to
+            blocks = cupy.zeros((1, BLOCK, BLOCK), dtype=cupy.uint16)
+        return cls(
+            shape=host.shape,
+            block_row_ptr=cupy.asarray(host.block_row_ptr),
+            block_col_idx=cupy.asarray(host.block_col_idx),
+            blocks=blocks,
+        )
+
+    @property
+    def block_rows(self) -> int:
+        """Number of block rows, the last possibly partial."""
+        return len(self.block_row_ptr) - 1
+
+
+def is_aligned(matrix: Any) -> bool:
+    """Whether a row-major bf16 matrix can be read through a tensor map as it is."""
+    row_bytes = ROW_ALIGNMENT * 2
+    return bool(matrix.data.ptr % row_bytes == 0 and matrix.strides[0] % row_bytes == 0)
+
+
+def aligned_workspace(rows: int, columns: int) -> Any:
+    """Return an uninitialised bf16 matrix whose row stride is a multiple of 16 bytes."""
+    import cupy
+
+    padded = columns + -columns % ROW_ALIGNMENT
+    return cupy.empty((rows, padded), dtype=cupy.uint16)[:, :columns]
+
+
+def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArguments:
+    """Fill the argument struct for C = A B.
+
+    Parameters
+    ----------
+    A : DeviceBcsr, m x k
+    B : cupy.ndarray of uint16, k x n
+        Row-major, rows aligned to 16 bytes.
+    C : cupy.ndarray, m x n
+        Row-major, any row stride.
+    geometry : Geometry
+        Gives the box of B's tensor map.
+
+    Raises
+    ------
+    UnsupportedError
+        If C's columns are not contiguous.
+    """
+    from asyncsparse_lab.gpu.describe import TensorMap
+
+    (m, k), n = A.shape, B.shape[1]
+    if n > 1 and C.strides[1] != C.itemsize:
+        raise UnsupportedError(f"C has strides {C.strides}: pass a row-major out")
+    arguments = BcsrArguments(
+        block_row_ptr=A.block_row_ptr.data.ptr,
+        block_col_idx=A.block_col_idx.data.ptr,
+        blocks=A.blocks.data.ptr,
+        b=B.data.ptr,
+        c=C.data.ptr,
+        block_rows=A.block_rows,
+        m=m,
+        k=k,
+        n=n,
+        ldb=B.strides[0] // B.itemsize,
+        ldc=C.strides[0] // C.itemsize,
+    )
+    if geometry.slice_columns:
+        rows = A.blocks.reshape(-1, BLOCK)
+        a_map = TensorMap.over(rows, (BLOCK, BLOCK), "bfloat16", swizzle=128)
+        # Rows of 16 bytes are not swizzled: a slice 8 columns wide is one core matrix wide.
+        span = 2 * geometry.slice_columns
+        b_map = TensorMap.over(
+            B, (BLOCK, geometry.slice_columns), "bfloat16", swizzle=span if span > 16 else 0
+        )
+        arguments.a_map[:] = a_map.encode().tobytes()
+        arguments.b_map[:] = b_map.encode().tobytes()
+    return arguments
