@@ -198,9 +198,8 @@ def empty_kernel_us(seconds: float = 0.05) -> float:
 
     arch = require_gpu((8, 0)).arch
     kernel = load(compile_kernel("probe_empty.cu", "probe_empty", {}, arch=arch))
-    arguments = _EmptyArguments()
-    timings = time_interleaved([lambda: kernel.launch(1, 32, 0, arguments)], "warm", seconds)
-    return timings[0].median_us
+    run = kernel.prepare(1, 32, 0, _EmptyArguments())
+    return time_interleaved([run], "warm", seconds)[0].median_us
 
 
 class _EmptyArguments(ctypes.Structure):
@@ -231,7 +230,9 @@ class DeviceTimer:
 
         arch = require_gpu((8, 0)).arch
         self._cupy: Any = cupy
-        self._kernel = load(compile_kernel("delay.cu", "delay", {}, arch=arch))
+        self._arguments = DelayArguments()  # read anew at each launch
+        kernel = load(compile_kernel("delay.cu", "delay", {}, arch=arch))
+        self._delay = kernel.prepare(1, 1, 0, self._arguments)
         self._flush = cupy.empty(FLUSH_BYTES, dtype=cupy.uint8)
         self._elapsed = cupy.zeros(2, dtype=cupy.uint64)
         self._start, self._end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -242,8 +243,9 @@ class DeviceTimer:
         while delay_ns <= _LONGEST_DELAY_NS:
             if l2 == "cold":
                 self._flush.data.memset_async(0, FLUSH_BYTES, stream)
+            self._arguments.nanoseconds = delay_ns
             begin = time.perf_counter_ns()
-            self._delay(delay_ns)
+            self._delay()
             if l2 == "warm":
                 run()
             self._start.record(stream)
@@ -263,10 +265,8 @@ class DeviceTimer:
 
     def clock_mhz(self) -> float:
         """Return the SM clock: cycles by nanoseconds of a kernel of 0.1 ms."""
-        self._elapsed.fill(0)
-        self._delay(_CLOCK_NS, self._elapsed.data.ptr)
+        self._arguments.nanoseconds, self._arguments.elapsed = _CLOCK_NS, self._elapsed.data.ptr
+        self._delay()
+        self._arguments.elapsed = None
         cycles, nanoseconds = self._elapsed.get().tolist()
         return 1e3 * float(cycles) / float(nanoseconds)
-
-    def _delay(self, nanoseconds: int, elapsed: int | None = None) -> None:
-        self._kernel.launch(1, 1, 0, DelayArguments(nanoseconds, elapsed))

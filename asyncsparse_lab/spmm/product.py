@@ -19,6 +19,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError, MemoryLimitError
+from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
+from asyncsparse_lab.formats.arrays import Array, array_module, csr_class, free_bytes
 
 BFLOAT16_NAN: Final = 0x7FC0
 ITEM_BYTES: Final[dict[str, int]] = {"bfloat16": 2, "float32": 4}
@@ -31,9 +33,9 @@ _CHUNK_ELEMENTS: Final = 1 << 26  # of B at a time: bounds the float32 temporari
 class DeviceCsr:
     """CSR arrays of A beside B: offsets int32 (int64 above 2**31), columns int32, bf16 bits."""
 
-    indptr: Any
-    indices: Any
-    values: Any
+    indptr: Array
+    indices: Array
+    values: Array
 
 
 @dataclass(eq=False)
@@ -69,8 +71,8 @@ class Product:
     dtype_in: str
     dtype_out: str
     layout: str
-    B: Any = field(repr=False)
-    padded_B: Any | None = field(default=None, repr=False)
+    B: Array = field(repr=False)
+    padded_B: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_types(self.dtype_in, self.dtype_out, self.layout)
@@ -130,11 +132,11 @@ class Product:
         MemoryLimitError
             B and C would not fit; nothing was allocated.
         """
-        from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
-
         _check_types(dtype_in, dtype_out, layout)
         if xp is None:
-            import cupy as xp
+            import cupy
+
+            xp = cupy
         m, k = A.shape
         stride = first_column + n if row_stride is None else row_stride
         if n < 1:
@@ -182,17 +184,11 @@ class Product:
     @cached_property
     def xp(self) -> Any:
         """NumPy or CuPy, after B."""
-        if type(self.B).__module__.partition(".")[0] == "cupy":
-            import cupy
-
-            return cupy
-        return np
+        return array_module(self.B)
 
     @cached_property
     def device_csr(self) -> DeviceCsr:
         """CSR arrays of A where B is; copied once, shared by all contenders."""
-        from asyncsparse_lab.formats import bfloat16_bits
-
         xp, A = self.xp, self.A
         offset_type = np.int32 if A.nnz < 2**31 else np.int64
         return DeviceCsr(
@@ -202,13 +198,20 @@ class Product:
         )
 
     @cached_property
+    def device_matrix(self) -> Any:
+        """A where B is, as the CSR class of SciPy or CuPy, float32: what is converted from."""
+        xp, A = self.xp, self.A
+        arrays = (xp.asarray(A.data), self.device_csr.indices, self.device_csr.indptr)
+        return csr_class(xp)(arrays, shape=A.shape)
+
+    @cached_property
     def compulsory_bytes(self) -> int:
         """Bytes that no kernel can avoid to read: A's values, and the rows of B that A touches."""
         is_touched = np.zeros(self.k, dtype=bool)
         is_touched[self.A.indices] = True
         return 2 * int(self.A.nnz) + 2 * self.n * int(is_touched.sum())
 
-    def new_output(self, rows: int | None = None, columns: int | None = None) -> Any:
+    def new_output(self, rows: int | None = None, columns: int | None = None) -> Array:
         """Return memory for C filled with NaN; more rows or columns than m x n if asked."""
         shape = (rows or self.m, columns or self.n)
         dtype = self.xp.float32 if self.dtype_out == "float32" else self.xp.uint16
@@ -238,7 +241,7 @@ class Prepared:
     """
 
     run: Callable[[], None]
-    output: Any
+    output: Array
     preprocess_us: float
     params: dict[str, Any] = field(default_factory=dict)
     kernel_hash: str | None = None
@@ -277,7 +280,7 @@ class Contender(Protocol):
         """
 
 
-def poison(output: Any) -> None:
+def poison(output: Array) -> None:
     """Fill an output with NaN, so that an element that is not written shows."""
     output.fill(BFLOAT16_NAN if output.dtype == np.uint16 else np.nan)
 
@@ -289,15 +292,6 @@ def predicted_bytes(A: csr_array, n: int, dtype_out: str, row_stride: int | None
     csr = 6 * int(A.nnz) + 8 * (m + 1)
     dense = 2 * (k + -k % PADDED_ROWS) * stride + ITEM_BYTES[dtype_out] * m * n
     return csr + dense + 8 * min(k * n, max(n, _CHUNK_ELEMENTS))
-
-
-def free_bytes(xp: Any) -> int | None:
-    """Return the bytes that can be allocated on the device, or None on the host."""
-    if xp is np:
-        return None
-    from asyncsparse_lab.gpu.device import free_memory
-
-    return free_memory()
 
 
 def require_memory(needed: int, what: str, xp: Any, limit: int | None = None) -> None:
@@ -319,11 +313,11 @@ def require_memory(needed: int, what: str, xp: Any, limit: int | None = None) ->
     MemoryLimitError
         More bytes are needed than are free or allowed.
     """
-    bounds = [bound for bound in (free_bytes(xp), limit) if bound is not None]
-    if bounds and needed > min(bounds):
+    allowed = free_bytes(xp) if limit is None else min(free_bytes(xp), limit)
+    if needed > allowed:
         raise MemoryLimitError(
-            f"{what} needs {needed} bytes ({needed / 2**30:.1f} GiB), {min(bounds)} are allowed: "
-            f"take a smaller n or another format"
+            f"{what} needs {needed:,} bytes, {allowed:,} are allowed: take a smaller n or another "
+            f"format"
         )
 
 

@@ -1,0 +1,161 @@
+"""cuBLAS: A as a dense matrix, K padded to a multiple of 8 with real zeros.
+
+Unpadded odd sizes keep cuBLAS from its fast kernels (measured: 3.9 times slower), so a fair
+comparison pads.  float32 and bf16 output both come from ``cublasGemmEx`` with float32 compute.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from asyncsparse_lab.baselines.libraries import (
+    DATA_TYPES,
+    ONE,
+    R_16BF,
+    ZERO,
+    current_stream,
+    load_library,
+    pointer,
+)
+from asyncsparse_lab.baselines.operands import Operands, library_operands, timed_conversion
+from asyncsparse_lab.errors import DeviceError, UnsupportedError
+from asyncsparse_lab.formats import bfloat16_bits
+from asyncsparse_lab.formats.arrays import Array, canonical_csr
+from asyncsparse_lab.spmm.product import Prepared, Product, require_memory
+
+ALIGNED: Final = 8
+DENSE_LIMIT_BYTES: Final = 8 << 30  # at 8 GiB of A, a product of n = 1024 takes over 5 ms
+
+_OP_N: Final = 0
+_COMPUTE_32F: Final = 68
+_GEMM_DEFAULT: Final = -1
+_NOT_SUPPORTED: Final = 15
+_INT_LIMIT: Final = 2**31
+
+
+@dataclass(frozen=True)
+class DenseGemm:
+    """C = A B with dense A, by ``cublasGemmEx``."""
+
+    role: str = "library"
+    backend: str = "cublas"
+    variant: str = "dense"
+    limit_bytes: int = DENSE_LIMIT_BYTES
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def prepare(self, product: Product) -> Prepared:
+        """Scatter A into a dense matrix.
+
+        Raises
+        ------
+        UnsupportedError
+            cuBLAS is missing, or a size exceeds its 32-bit interface.
+        MemoryLimitError
+            Dense A would exceed ``limit_bytes`` or the free memory; nothing was allocated.
+        """
+        if max(product.m, product.k, product.n) >= _INT_LIMIT - ALIGNED:
+            raise UnsupportedError("cublasGemmEx takes 32-bit sizes: this product is larger")
+        require_memory(predicted_bytes(product), "dense A", product.xp, self.limit_bytes)
+        library = _library()
+        A, preprocess_us = timed_conversion("dense", lambda: dense_bits(product), product.xp)
+        operands = library_operands(product, k_multiple=ALIGNED, column_multiple=ALIGNED)
+        return Prepared(
+            run=operands.around(_gemm(library, A, operands, product.dtype_out)),
+            output=operands.output,
+            preprocess_us=preprocess_us,
+            params={"algorithm": "cublasGemmEx", "padded": operands.padded},
+            compiler=library.version,
+        )
+
+
+def predicted_bytes(product: Product) -> int:
+    """Return the bytes of A as a dense bf16 matrix with padded K."""
+    return 2 * product.m * (product.k + -product.k % ALIGNED)
+
+
+def dense_bits(product: Product) -> Array:
+    """Return A as a dense m x padded k matrix of bf16 bits."""
+    xp, inner = product.xp, product.k + -product.k % ALIGNED
+    csr = canonical_csr(product.device_matrix)
+    dense = xp.zeros(product.m * inner, dtype=xp.uint16)
+    dense[csr.rows * inner + csr.indices] = bfloat16_bits(csr.data)
+    return dense.reshape(product.m, inner)
+
+
+def _gemm(library: _Library, A: Array, operands: Operands, dtype_out: str) -> Callable[[], None]:
+    """Return the call; row-major C = A B is column-major C' = B' A'."""
+    B, C = operands.B, operands.C
+    arguments = (
+        library.handle,
+        _OP_N,
+        _OP_N,
+        int(B.shape[1]),
+        int(A.shape[0]),
+        int(A.shape[1]),
+        ctypes.byref(ONE),
+        pointer(B),
+        R_16BF,
+        int(B.strides[0]) // 2,
+        pointer(A),
+        R_16BF,
+        int(A.strides[0]) // 2,
+        ctypes.byref(ZERO),
+        pointer(C),
+        DATA_TYPES[dtype_out],
+        int(C.strides[0]) // C.itemsize,
+        _COMPUTE_32F,
+        _GEMM_DEFAULT,
+    )
+
+    def call() -> None:
+        library.set_stream(library.handle, current_stream())
+        status = library.gemm_ex(*arguments)
+        if status:
+            library.fail(status, A, operands.B)
+
+    return call
+
+
+class _Library:
+    """cuBLAS with one handle."""
+
+    def __init__(self) -> None:
+        loaded = load_library("cublas")
+        self.set_stream = loaded.cublasSetStream_v2
+        self.set_stream.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        self.gemm_ex = loaded.cublasGemmEx
+        integer, address = ctypes.c_int, ctypes.c_void_p
+        self.gemm_ex.argtypes = (
+            address, integer, integer, integer, integer, integer, address,
+            address, integer, integer, address, integer, integer, address,
+            address, integer, integer, integer, integer,
+        )  # fmt: skip
+        self.handle = ctypes.c_void_p()
+        status = loaded.cublasCreate_v2(ctypes.byref(self.handle))
+        if status:
+            raise DeviceError(f"cublasCreate failed with status {status}: check asyncsparse doctor")
+        number = ctypes.c_int()
+        loaded.cublasGetVersion_v2(self.handle, ctypes.byref(number))
+        self.version = version_text(number.value)
+
+    @staticmethod
+    def fail(status: int, A: Array, B: Array) -> None:
+        """Raise what a status means."""
+        sizes = f"A {A.shape}, B {B.shape}"
+        if status == _NOT_SUPPORTED:
+            raise UnsupportedError(f"cublasGemmEx does not support {sizes}: use another library")
+        raise DeviceError(f"cublasGemmEx failed with status {status} on {sizes}")
+
+
+@cache
+def _library() -> _Library:
+    return _Library()
+
+
+def version_text(number: int) -> str:
+    """Return cuBLAS's version number in words: 130002 is "cuBLAS 13.0.2"."""
+    return f"cuBLAS {number // 10000}.{number // 100 % 100}.{number % 100}"
