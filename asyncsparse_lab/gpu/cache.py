@@ -1,6 +1,6 @@
 """Compiled kernels on disk: one folder a key, whole or not there.
 
-The cache root is ``ASYNCSPARSE_CACHE``, by default ``~/.cache/asyncsparse/kernels``.  A folder
+They lie in ``kernels`` below ``ASYNCSPARSE_CACHE``, by default ``~/.cache/asyncsparse``.  A folder
 holds ``kernel.cu`` and the headers it included, ``kernel.cubin``, ``compile.log`` and
 ``report.json``.  It is written under a temporary name and renamed, so processes that build the
 same kernel at once do not disturb each other.
@@ -54,9 +54,10 @@ class Report:
 
 
 def cache_root() -> Path:
-    """Return the folder that artifacts are kept in."""
-    configured = os.environ.get("ASYNCSPARSE_CACHE")
-    return Path(configured) if configured else Path.home() / ".cache" / "asyncsparse" / "kernels"
+    """Return the folder that compiled kernels are kept in; it need not exist yet."""
+    named = os.environ.get("ASYNCSPARSE_CACHE")
+    root = Path(named).expanduser() if named else Path.home() / ".cache" / "asyncsparse"
+    return root / "kernels"
 
 
 def store(

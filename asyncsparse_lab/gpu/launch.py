@@ -187,10 +187,8 @@ class Kernel:
         address = ctypes.addressof(pointers)
         driver = self._driver
         geometry = (self._function, x, y, z, threads, 1, 1, shared_bytes)
-        if cooperative:
-            enqueue, rest = driver.cuLaunchCooperativeKernel, (address,)
-        else:
-            enqueue, rest = driver.cuLaunchKernel, (address, 0)
+        enqueue = driver.cuLaunchCooperativeKernel if cooperative else driver.cuLaunchKernel
+        rest = (address,) if cooperative else (address, 0)
         if stream is None:
             from cupy.cuda import get_current_stream
 

@@ -1,0 +1,225 @@
+"""``asyncsparse kernels``: the table of kernels, what they compile to, their SASS; needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from asyncsparse_lab.errors import CompileError, InputError
+from asyncsparse_lab.gpu import inspect
+from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
+from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
+
+app = typer.Typer(no_args_is_help=True, help="List, build and show the kernels; needs no GPU.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="For a program to read.")]
+
+
+@app.command("list")
+def list_kernels(as_json: AsJson = False) -> None:
+    """List every variant with its constants and its launch geometry."""
+    rows = [_describe(variant) for variant in VARIANTS.values()]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    _print_table(
+        ("variant", "role", "source", "constants", "threads", "tile", "dynamic shared"),
+        [
+            (
+                row["variant"],
+                row["role"],
+                row["source"],
+                _constants(row["constants"]),
+                row["threads"],
+                f"64 x {row['tile_columns']}",
+                f"{row['dynamic_shared']:,} B",
+            )
+            for row in rows
+        ],
+    )
+
+
+@app.command()
+def build(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Variants; all of them by default.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads.  [default: one a core]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile every build that a study or the verification launches, into the cache."""
+    wanted = {find_variant(name).name for name in names or VARIANTS}
+    builds = [build for build in all_builds() if build.variant.name in wanted]
+    start = time.perf_counter()
+    results = _compile_with_progress(builds, workers)
+    seconds = time.perf_counter() - start
+    failed = [result for result in results if isinstance(result, CompileError)]
+    if as_json:
+        pairs = zip(builds, results, strict=True)
+        print(json.dumps([_outcome(*pair) for pair in pairs], indent=1))
+    else:
+        _print_builds(builds, results)
+        print(f"{len(builds) - len(failed)} of {len(builds)} kernels built in {seconds:.1f} s")
+    for error in failed:
+        print(f"asyncsparse: {error}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A variant, or the path of a kernel of one's own.")],
+    constant: Annotated[
+        list[str] | None, typer.Option("--constant", "-c", help="Such as WGMMA_N=64; repeatable.")
+    ] = None,
+    dtype_out: Annotated[str, typer.Option(help="Type of C: bfloat16 or float32.")] = "bfloat16",
+    sass: Annotated[bool, typer.Option("--sass", help="Print the listing alone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a kernel compiles to: registers, shared memory, spills, SASS instructions."""
+    variant = Variant(source=name) if name.endswith(".cu") else find_variant(name)
+    variant = variant.with_constants(**parse_constants(constant or ()))
+    artifact = compile_kernel(
+        variant.path, variant.entry, variant.macros(dtype_out), variant.arch, gate=False
+    )
+    if sass:
+        print(inspect.sass(artifact))
+        return
+    outcome = _outcome(Build(variant, dtype_out), artifact)
+    outcome["sass_counts"] = inspect.sass_counts(artifact)
+    if as_json:
+        print(json.dumps(outcome, indent=1))
+        return
+    counts = outcome["sass_counts"]
+    numbers = artifact.resources
+    shared = variant.launch_geometry.shared_bytes
+    for key, value in (
+        ("variant", f"{variant.name} ({variant.role})"),
+        ("source", outcome["source"]),
+        ("constants", _constants(outcome["constants"])),
+        ("compiler", f"{artifact.compiler}, {artifact.arch}"),
+        ("kernel hash", artifact.kernel_hash),
+        ("registers", f"{numbers.registers} a thread at launch"),
+        ("shared memory", f"{shared:,} B dynamic + {numbers.static_shared:,} B static"),
+        ("stack", f"{numbers.stack} B"),
+        ("spills", f"{numbers.spill_stores} B stored, {numbers.spill_loads} B loaded"),
+        ("instructions", f"{sum(counts.values()):,}"),
+        ("SASS", "  ".join(f"{shown} {counts.get(shown, 0)}" for shown in inspect.SHOWN)),
+        ("cubin", str(artifact.cubin)),
+    ):
+        Console(soft_wrap=True, highlight=False).print(f"{key:14}{value}", markup=False)
+
+
+def parse_constants(pairs: Iterable[str]) -> dict[str, int]:
+    """Read ``NAME=INTEGER`` pairs from the command line.
+
+    Raises
+    ------
+    InputError
+        One is not of that form.
+    """
+    constants: dict[str, int] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        try:
+            constants[key] = int(value)
+        except ValueError:
+            raise InputError(f"--constant {pair}: write NAME=INTEGER, as in WGMMA_N=64") from None
+    return constants
+
+
+def _compile_with_progress(
+    builds: Sequence[Build], workers: int | None
+) -> list[Artifact | CompileError]:
+    # A bar for people; a log file gets the table alone.
+    columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("compiling", total=len(builds))
+        return compile_many(
+            [
+                KernelBuild(
+                    build.variant.path,
+                    build.variant.entry,
+                    build.variant.macros(build.dtype_out),
+                    build.variant.arch,
+                )
+                for build in builds
+            ],
+            workers,
+            on_done=lambda _build, _result: progress.advance(task),
+        )
+
+
+def _describe(variant: Variant) -> dict[str, Any]:
+    geometry = variant.launch_geometry
+    return {
+        "variant": variant.name,
+        "role": variant.role,
+        "format": variant.format,
+        "source": variant.source,
+        "entry": variant.entry,
+        "arch": variant.arch,
+        "constants": dict(variant.constants),
+        "threads": geometry.threads,
+        "tile_columns": geometry.tile_columns,
+        "dynamic_shared": geometry.shared_bytes,
+    }
+
+
+def _outcome(build: Build, result: Artifact | CompileError) -> dict[str, Any]:
+    outcome = {**_describe(build.variant), "dtype_out": build.dtype_out}
+    if isinstance(result, CompileError):
+        return {**outcome, "error": str(result)}
+    return {
+        **outcome,
+        "compiler": result.compiler,
+        "kernel_hash": result.kernel_hash,
+        "cubin": str(result.cubin),
+        "resources": asdict(result.resources),
+    }
+
+
+def _print_builds(builds: Sequence[Build], results: Sequence[Artifact | CompileError]) -> None:
+    rows: list[tuple[object, ...]] = []
+    for build, result in zip(builds, results, strict=True):
+        variant = build.variant
+        head = (variant.name, _constants(variant.constants), build.dtype_out)
+        if isinstance(result, CompileError):
+            rows.append((*head, "failed", "", "", ""))
+            continue
+        numbers = result.resources
+        shared = variant.launch_geometry.shared_bytes + numbers.static_shared
+        spills = numbers.spill_stores + numbers.spill_loads
+        short = result.kernel_hash[:12]
+        rows.append((*head, numbers.registers, f"{shared:,} B", spills, short))
+    _print_table(
+        ("variant", "constants", "C", "registers", "shared memory", "spills", "kernel hash"), rows
+    )
+
+
+def _constants(constants: Mapping[str, int]) -> str:
+    return " ".join(f"{key}={value}" for key, value in constants.items())
+
+
+def _print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)  # a log keeps long lines
+    table = Table(box=None, pad_edge=False)
+    for column in header:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    console.print(table)
