@@ -239,7 +239,7 @@ def measure_claim(check: Mapping[str, str], frame: pd.DataFrame) -> float:
     if means.empty:
         return math.nan
     if measure == "best":
-        return float(means.index[means.argmax()])
+        return float(means.index.to_numpy()[means.argmax()])
     return float(len(means) > 1 and bool(means.sort_index().diff().dropna().gt(0).all()))
 
 
