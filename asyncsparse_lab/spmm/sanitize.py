@@ -1,0 +1,119 @@
+"""NVIDIA's compute-sanitizer over the small edge cases."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.spmm.variants import Variant
+
+TOOLS: Final = ("memcheck", "synccheck", "racecheck")
+LIMIT_SECONDS: Final = 300.0
+
+_TOOLKIT: Final = Path("/usr/local/cuda/bin/compute-sanitizer")
+_SUMMARY: Final = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)")
+_FINDING: Final = re.compile(r"^=+ ((?:Error|Warning|Invalid|Barrier|Program hit|Uninit)\b.*)$")
+_MAX_FINDINGS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizerOutcome:
+    """What one tool found.
+
+    Attributes
+    ----------
+    tool : str
+        ``memcheck``, ``synccheck`` or ``racecheck``.
+    version : str
+        Of compute-sanitizer.
+    errors : int
+        Errors, or hazards, that its summary counts.
+    found : tuple of str
+        Different findings, five at most.
+    exit_code : int
+        Of the verification that ran under it: 0 if every result was right.
+    seconds : float
+        Wall time.
+    """
+
+    tool: str
+    version: str
+    errors: int
+    found: tuple[str, ...]
+    exit_code: int
+    seconds: float
+
+
+def find_sanitizer() -> str | None:
+    """Return the path of compute-sanitizer, on PATH or in the toolkit, or None."""
+    return shutil.which("compute-sanitizer") or (str(_TOOLKIT) if _TOOLKIT.is_file() else None)
+
+
+def run_sanitizer(tool: str, variants: Sequence[Variant]) -> SanitizerOutcome:
+    """Run ``asyncsparse verify --small`` for some variants under one tool.
+
+    Raises
+    ------
+    DeviceError
+        compute-sanitizer is not there, took too long, or ended without a summary.
+    """
+    program = find_sanitizer()
+    if program is None:
+        raise DeviceError("compute-sanitizer is missing: install the CUDA toolkit")
+    command = [program, "--tool", tool]
+    for entry in sorted({variant.entry for variant in variants}):
+        command += ["--kernel-regex", f"kns={entry}"]
+    command += [sys.executable, "-m", "asyncsparse_lab", "verify", "--small"]
+    for variant in variants:
+        command += ["--variant", variant.name]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"{tool}: no end after {LIMIT_SECONDS:.0f} s") from None
+    errors, found = parse_report(tool, done.stdout)
+    return SanitizerOutcome(
+        tool=tool,
+        version=_version(program),
+        errors=errors,
+        found=found,
+        exit_code=done.returncode,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def parse_report(tool: str, text: str) -> tuple[int, tuple[str, ...]]:
+    """Return the errors that the last summary counts, and up to five different findings.
+
+    Raises
+    ------
+    DeviceError
+        The text holds no summary: the tool did not run to its end.
+    """
+    summaries = _SUMMARY.findall(text)
+    if not summaries:
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
+        raise DeviceError(f"{tool} ended without a summary: {last.strip()}")
+    findings = (match[1] for line in text.splitlines() if (match := _FINDING.match(line.strip())))
+    different = tuple(dict.fromkeys(findings))
+    return int(summaries[-1]), different[:_MAX_FINDINGS]
+
+
+def _version(program: str) -> str:
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    match = re.search(r"Version (\S+)", shown)
+    return match[1] if match else "unknown"

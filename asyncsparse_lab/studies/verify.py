@@ -1,0 +1,271 @@
+"""The verification as a study: what ran against the truth, and what was found.
+
+``asyncsparse verify`` runs it.  A record stands for one build (a variant, its constants, an
+output type) on the whole edge-case suite, for ten thousand launches of a variant, or for one tool
+of compute-sanitizer on all variants; it holds no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.gpu.compile import KernelBuild, compile_many
+from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm import sanitize, verify
+from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
+from asyncsparse_lab.spmm.oracle import reference
+from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
+from asyncsparse_lab.studies.base import Case, Study, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STUDY: Final = Study(
+    name="verify",
+    title="Every kernel against the FP64 reference, ten thousand launches, compute-sanitizer",
+    module="verify",
+    notebook=None,
+    device="gpu",
+)
+LAUNCHES: Final = 10_000
+_ORACLE_COLUMNS: Final = 17
+
+
+def cases() -> list[Case]:
+    """Return all of it: the oracle itself, the edge cases, the launches, the sanitizer."""
+    found = [Case("oracle", params={"kind": "oracle"}, seconds=10)]
+    for kind, seconds in (("edge-cases", 25.0), ("launches", 15.0)):
+        for name in VARIANTS:
+            params = {"kind": kind, "variant": name}
+            found.append(Case(f"{kind}-{name}", params=params, seconds=seconds))
+    for tool in sanitize.TOOLS:
+        params = {"kind": "sanitize", "tool": tool}
+        found.append(Case(f"sanitize-{tool}", params=params, seconds=40))
+    return found
+
+
+def measure(case: Case) -> list[Record]:
+    """Verify one case; what is wrong is a record, not an exception."""
+    kind = case.params["kind"]
+    if kind == "oracle":
+        return _check_oracle(case)
+    if kind == "edge-cases":
+        return _run_edge_cases(case, find_variant(case.params["variant"]))
+    if kind == "launches":
+        return [_launch(case, find_variant(case.params["variant"]))]
+    return [_sanitize(case, case.params["tool"])]
+
+
+def _check_oracle(case: Case) -> list[Record]:
+    """Hold the reference on the GPU to SciPy's, on the generated matrices of the smoke suite."""
+    import cupy
+
+    from asyncsparse_lab.matrices import load_matrix, load_suite
+
+    records = []
+    for entry in load_suite("smoke").entries:
+        A = load_matrix(entry.name)
+        B = np.random.default_rng(0).standard_normal((A.shape[1], _ORACLE_COLUMNS))
+        on_cpu = reference(A, B)
+        rel_err = on_cpu.relative_error(cupy.asnumpy(reference(A, cupy.asarray(B)).values))
+        bound = (on_cpu.longest_row + 1) * 2.0**-52
+        right = rel_err <= bound
+        records.append(
+            Record(
+                study=STUDY.name,
+                case=case.name,
+                op="spmm",
+                role="probe",
+                backend="cupy",
+                variant="oracle",
+                matrix=entry.name,
+                m=A.shape[0],
+                k=A.shape[1],
+                n=_ORACLE_COLUMNS,
+                nnz=A.nnz,
+                dtype_in="float64",
+                dtype_out="float64",
+                layout="row-major",
+                status="passed" if right else "wrong",
+                reason=None if right else f"rel_err {rel_err:.3g} against SciPy",
+                rel_err=rel_err,
+                err_bound=bound,
+            )
+        )
+    return records
+
+
+def _run_edge_cases(case: Case, variant: Variant) -> list[Record]:
+    builds = [
+        build
+        for build in all_builds()
+        if build.variant.name == variant.name and not build.variant.constants.get("DEBUG_DELAYS")
+    ]
+    compile_ahead(builds)
+    records = []
+    for build in builds:
+        suite = [edge for edge in EDGE_CASES if edge.scope != "named" or build.variant == variant]
+        try:
+            records.append(_edge_record(case, build.variant, build.dtype_out, suite))
+        except DeviceError as error:
+            records.append(_record(case, build.variant, build.dtype_out, "error", str(error)))
+            break  # the GPU answers nothing any more
+    return records
+
+
+def compile_ahead(builds: Sequence[Build]) -> None:
+    """Compile several builds on all cores, so that the cache has them when they are launched."""
+    compile_many(
+        [
+            KernelBuild(
+                build.variant.path,
+                build.variant.entry,
+                build.variant.macros(build.dtype_out),
+                build.variant.arch,
+            )
+            for build in builds
+        ]
+    )
+
+
+def _edge_record(case: Case, variant: Variant, dtype_out: str, suite: Sequence[EdgeCase]) -> Record:
+    outcomes = verify.verify_build(variant, dtype_out, suite)
+    worst = max(outcomes, key=lambda outcome: outcome.share)
+    faults = [f"{outcome.case}: {outcome.fault}" for outcome in outcomes if outcome.fault]
+    reason = f"{len(faults)} of {len(outcomes)} cases; {faults[0]}" if faults else None
+    return _record(
+        case,
+        variant,
+        dtype_out,
+        "wrong" if faults else "passed",
+        reason,
+        rel_err=worst.rel_err,
+        err_bound=worst.err_bound,
+        kernel_hash=worst.kernel_hash,
+        host_hash=worst.host_hash,
+        compiler=worst.compiler,
+        result={
+            "elements": sum(outcome.elements for outcome in outcomes),
+            "rel_err": {outcome.case: outcome.rel_err for outcome in outcomes},
+            "faults": faults,
+        },
+    )
+
+
+def _launch(case: Case, variant: Variant) -> Record:
+    shaken = variant.with_constants(DEBUG_DELAYS=1)
+    try:
+        outcome = verify.launch_in_child(variant, LAUNCHES)
+    except DeviceError as error:
+        return _record(case, shaken, "bfloat16", "error", str(error))
+    reason = None
+    if outcome.different_words:
+        reason = (
+            f"{outcome.different_words} words differ from the first launch, "
+            f"from launch {outcome.first_different} on"
+        )
+    return _record(
+        case,
+        shaken,
+        "bfloat16",
+        "wrong" if reason else "passed",
+        reason,
+        kernel_hash=outcome.kernel_hash,
+        compiler=outcome.compiler,
+        result={
+            "launches": outcome.launches,
+            "different_words": outcome.different_words,
+            "seconds": round(outcome.seconds, 2),
+        },
+    )
+
+
+def _sanitize(case: Case, tool: str) -> Record:
+    identity: dict[str, Any] = {
+        "study": STUDY.name,
+        "case": case.name,
+        "op": "spmm",
+        "role": "probe",
+        "backend": "asyncsparse",
+        "variant": "all",
+        "params": {"tool": tool},
+    }
+    try:
+        outcome = sanitize.run_sanitizer(tool, list(VARIANTS.values()))
+    except DeviceError as error:
+        return Record(**identity, status="error", reason=str(error))
+    reason = None
+    if outcome.errors or outcome.exit_code:
+        first = outcome.found[0] if outcome.found else "no finding was printed"
+        reason = f"{outcome.errors} errors, exit code {outcome.exit_code}: {first}"
+    return Record(
+        **identity,
+        status="wrong" if reason else "passed",
+        reason=reason,
+        compiler=f"compute-sanitizer {outcome.version}",
+        result={
+            "variants": list(VARIANTS),
+            "errors": outcome.errors,
+            "found": outcome.found,
+            "seconds": round(outcome.seconds, 1),
+        },
+    )
+
+
+def _record(
+    case: Case, variant: Variant, dtype_out: str, status: str, reason: str | None, **more: Any
+) -> Record:
+    return Record(
+        study=STUDY.name,
+        case=case.name,
+        op="spmm",
+        role=variant.role,
+        backend="asyncsparse",
+        variant=variant.name,
+        dtype_in="bfloat16",
+        dtype_out=dtype_out,
+        layout="row-major",
+        status=status,
+        reason=reason,
+        params={key.lower(): value for key, value in variant.constants.items()},
+        **more,
+    )
+
+
+def draw(frame: pd.DataFrame, claims: pd.DataFrame) -> dict[str, Table]:
+    """Return the table of what was verified: a line for each variant, and for each tool."""
+    import pandas as pd
+
+    lines = []
+    for variant, rows in frame.groupby("variant", sort=True):
+        edges = rows[rows["case"].str.startswith("edge-cases")]
+        launches = rows[rows["case"].str.startswith("launches")]
+        lines.append(
+            {
+                "variant": variant,
+                "records": len(rows),
+                "not passed": int((rows["status"] != "passed").sum()),
+                "builds": len(edges),
+                "elements compared": _total(edges, "result.elements"),
+                "largest error / bound": (rows["rel_err"] / rows["err_bound"]).max(),
+                "launches": _total(launches, "result.launches"),
+                "words that differed": _total(launches, "result.different_words"),
+                "sanitizer errors": _total(rows, "result.errors"),
+            }
+        )
+    caption = (
+        "What was held to the FP64 reference, element by element, and what was found; launches "
+        "are of builds with random delays at their synchronisation points."
+    )
+    return {"verify": Table(pd.DataFrame(lines), caption)}
+
+
+def _total(rows: pd.DataFrame, column: str) -> int | None:
+    """Sum a column that not every record has; None where none of the rows has it."""
+    if column not in rows or rows[column].isna().all():
+        return None
+    return int(rows[column].sum())
