@@ -69,7 +69,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
     float accumulators[WGMMA_N / 2] = {};
     consume_tile(accumulators, ring, stages, position, consumer, end - begin,
                  ClusterRelease{ring, rank});
-    store_accumulators(arguments, accumulators, block_row, first_column + consumer * WGMMA_N);
+    store_tile(arguments, accumulators, {block_row, first_column}, consumer);
   }
   // A CTA must not leave while others may still arrive on its barriers.
   __syncwarp();

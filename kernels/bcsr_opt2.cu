@@ -27,12 +27,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                      tile.first_column);
     mbarrier_wait(&full, parity);
     parity ^= 1;
-    multiply_block(accumulators, stage,
-                   stage + BLOCK_BYTES + consumer * CONSUMER_SLICES * SLICE_BYTES);
+    multiply_block(accumulators, stage, consumer_slices(stage, consumer));
     wgmma_wait<0>();
     __syncthreads();
   }
   pin_accumulators(accumulators);
-  store_accumulators(arguments, accumulators, tile.block_row,
-                     tile.first_column + consumer * WGMMA_N);
+  store_tile(arguments, accumulators, tile, consumer);
 }

@@ -29,7 +29,6 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, MINIMUM_CTAS)
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     float accumulators[WGMMA_N / 2] = {};
     consume_tile(accumulators, ring, stages, position, consumer, end - begin, LocalRelease{ring});
-    store_accumulators(arguments, accumulators, tile.block_row,
-                       tile.first_column + consumer * WGMMA_N);
+    store_tile(arguments, accumulators, tile, consumer);
   }
 }

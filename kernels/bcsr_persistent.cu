@@ -44,8 +44,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
                        arguments.block_row_ptr[tile.block_row];
       float accumulators[WGMMA_N / 2] = {};
       consume_tile(accumulators, ring, stages, position, consumer, blocks, LocalRelease{ring});
-      store_accumulators(arguments, accumulators, tile.block_row,
-                         tile.first_column + consumer * WGMMA_N);
+      store_tile(arguments, accumulators, tile, consumer);
     }
   }
 }

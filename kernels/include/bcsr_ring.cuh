@@ -73,13 +73,12 @@ template <class Release>
 __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2], Ring& ring,
                                              uint32_t stages, RingPosition<STAGES>& position,
                                              int consumer, int64_t blocks, Release release) {
-  uint32_t b_offset = BLOCK_BYTES + consumer * CONSUMER_SLICES * SLICE_BYTES;
   pin_accumulators(accumulators);
   int previous = -1;
   for (int64_t block = 0; block < blocks; ++block) {
     uint32_t stage = stages + position.slot * STAGE_BYTES;
     mbarrier_wait(&ring.full[position.slot], position.parity);
-    multiply_block(accumulators, stage, stage + b_offset);
+    multiply_block(accumulators, stage, consumer_slices(stage, consumer));
     // One group stays in flight; the one before it is done, and so is its slot.
     wgmma_wait<1>();
     if (previous >= 0) release(previous);
