@@ -1,0 +1,228 @@
+"""The page: controls, facts and pictures of one matrix at a time."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from asyncsparse_lab.errors import AsyncSparseError, InputError
+from asyncsparse_lab.explore.binning import Window, bin_counts
+from asyncsparse_lab.explore.chooser import chooser
+from asyncsparse_lab.explore.pictures import (
+    density_picture,
+    lengths_picture,
+    png,
+    stack,
+    structure_picture,
+)
+from asyncsparse_lab.explore.structure import SIZES, Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scipy.sparse import csr_array
+
+
+def show(matrix: str, block: int = 64, window: int = 64) -> Explorer:
+    """Return the page for a matrix; as the last line of a cell it is displayed.
+
+    With a live kernel the page follows its controls; elsewhere (papermill, nbviewer, GitHub) the
+    same pictures are shown as one still image.
+
+    Parameters
+    ----------
+    matrix : str
+        A name or path for :func:`asyncsparse_lab.load_matrix`.  What cannot be loaded is said
+        in one line on the page.
+    block : int
+        Block size of BCSR, one of 8, 16, 32, 64, 128.
+    window : int
+        Window height of WCSR, one of the same.
+
+    Raises
+    ------
+    InputError
+        `block` or `window` is none of these.
+    """
+    for name, size in (("block", block), ("window", window)):
+        if size not in SIZES:
+            raise InputError(f"{name}={size!r} is none of {', '.join(map(str, SIZES))}")
+    return Explorer(matrix, block, window)
+
+
+class Explorer:
+    """The page's state and widgets.
+
+    Attributes
+    ----------
+    name : str or None
+        The matrix that is shown, None until one could be loaded.
+    window : Window
+        The part of it that is in view.
+    widget : ipywidgets.VBox
+        All of the page.
+    """
+
+    def __init__(self, matrix: str, block: int, height: int) -> None:
+        self.name: str | None = None
+        self._drawing = True
+        self._status = widgets.HTML()
+        self._status.add_class("asyncsparse-status")
+        self._facts = widgets.HTML()
+        self._density = _picture("asyncsparse-density", "Non-zeros per position")
+        self._lengths = _picture("asyncsparse-lengths", "Row and column lengths")
+        self._formats = _picture("asyncsparse-formats", "Fill, columns per window and bytes")
+        self._rows = _range("rows")
+        self._columns = _range("columns")
+        self._block = _sizes("BCSR block", block)
+        self._height = _sizes("WCSR window", height)
+        for control in (self._rows, self._columns):
+            control.observe(self._range_moved, "value")
+        for control in (self._block, self._height):
+            control.observe(self._sizes_moved, "value")
+        self._body = widgets.VBox(
+            [
+                self._facts,
+                _side_by_side(
+                    [widgets.VBox([self._density, self._zoom_controls()]), self._lengths]
+                ),
+                widgets.HBox([self._block, self._height]),
+                self._formats,
+            ]
+        )
+        self.widget = widgets.VBox([chooser(self.open), self._status, self._body])
+        self.widget.add_class("asyncsparse-explorer")
+        self.open(matrix)
+
+    def open(self, name: str) -> None:
+        """Load a matrix and show all of it; if that fails, say why and keep what is shown."""
+        from asyncsparse_lab.matrices import load_matrix
+
+        self._say(f"loading {name} …")
+        try:
+            matrix = load_matrix(name)
+            if 0 in matrix.shape:
+                raise InputError(f"{name} is {matrix.shape[0]} × {matrix.shape[1]}: nothing to see")
+            self._show(name, matrix)
+        except (AsyncSparseError, OSError, MemoryError) as error:
+            self._say(" ".join(str(error).split()) or type(error).__name__, failed=True)
+        else:
+            self._say("")
+
+    def still(self) -> bytes:
+        """Return all pictures as one PNG."""
+        return stack([self._density.value, self._lengths.value, self._formats.value])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_())
+        bundle["text/plain"] = self._message if self.name is None else f"explorer of {self.name}"
+        if self.name is not None:
+            bundle["image/png"] = b64encode(self.still()).decode()
+        return bundle
+
+    def _show(self, name: str, matrix: csr_array[Any]) -> None:
+        self.name, self._matrix, self._structure = name, matrix, Structure(matrix)
+        self._body.layout.display = None
+        self._view(Window.whole(matrix.shape))
+        self._draw_formats()
+
+    def _say(self, message: str, failed: bool = False) -> None:
+        """Put one line under the chooser; a failure says what is still shown, if anything."""
+        self._message = message
+        if failed and self.name is None:
+            self._body.layout.display = "none"
+        elif failed:
+            message += f" (still showing {self.name})"
+        colour = "#b00020" if failed else "inherit"
+        self._status.value = f'<span style="color:{colour}">{escape(message)}</span>'
+
+    def _zoom_controls(self) -> Any:
+        moves: dict[str, Callable[[], Window]] = {
+            "Zoom in": lambda: self.window.zoomed(0.5, self._matrix.shape),
+            "Zoom out": lambda: self.window.zoomed(2.0, self._matrix.shape),
+            "←": lambda: self.window.moved(0, -0.5, self._matrix.shape),
+            "→": lambda: self.window.moved(0, 0.5, self._matrix.shape),
+            "↑": lambda: self.window.moved(-0.5, 0, self._matrix.shape),
+            "↓": lambda: self.window.moved(0.5, 0, self._matrix.shape),
+            "Whole matrix": lambda: Window.whole(self._matrix.shape),
+        }
+        buttons = []
+        for label, move in moves.items():
+            button = widgets.Button(description=label, layout=widgets.Layout(width="auto"))
+            button.on_click(lambda _, move=move: self._view(move()))
+            buttons.append(button)
+        return widgets.VBox([widgets.HBox(buttons), self._rows, self._columns])
+
+    def _view(self, window: Window) -> None:
+        """Bring a part of the matrix into view, and the sliders to it."""
+        with self._quietly():
+            for slider, bounds, extent in (
+                (self._rows, window.rows, self._matrix.shape[0]),
+                (self._columns, window.columns, self._matrix.shape[1]),
+            ):
+                slider.max = extent
+                slider.value = bounds
+        self.window = window
+        self._draw_window()
+
+    def _range_moved(self, _: Any) -> None:
+        if self._drawing:
+            # A factor of one keeps the window and gives a range of nothing a few positions.
+            window = Window(tuple(self._rows.value), tuple(self._columns.value))
+            self.window = window.zoomed(1.0, self._matrix.shape)
+            self._draw_window()
+
+    def _sizes_moved(self, _: Any) -> None:
+        self._draw_window()
+        self._draw_formats()
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Set sliders without drawing for each of them."""
+        self._drawing = False
+        try:
+            yield
+        finally:
+            self._drawing = True
+
+    def _draw_window(self) -> None:
+        density = bin_counts(self._matrix, self.window)
+        assert self.name is not None
+        self._density.value = png(density_picture(density, self.name, self._block.value))
+        self._lengths.value = png(lengths_picture(density))
+
+    def _draw_formats(self) -> None:
+        block, height = self._block.value, self._height.value
+        self._formats.value = png(structure_picture(self._structure, block, height))
+
+
+def _picture(name: str, alternative: str) -> Any:
+    image = widgets.Image(format="png", layout=widgets.Layout(max_width="100%"))
+    image.alt = alternative
+    image.add_class(name)
+    return image
+
+
+def _range(name: str) -> Any:
+    return widgets.IntRangeSlider(
+        description=name, min=0, max=1, value=(0, 1), layout=widgets.Layout(width="95%")
+    )
+
+
+def _sizes(name: str, value: int) -> Any:
+    return widgets.SelectionSlider(
+        description=name,
+        options=list(SIZES),
+        value=value,
+        style={"description_width": "initial"},
+        layout=widgets.Layout(width="360px"),
+    )
+
+
+def _side_by_side(children: list[Any]) -> Any:
+    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap"))
