@@ -13,12 +13,11 @@
 // Releases a slot to its own CTA's producer and to rank 0, which writes A into it.
 struct ClusterRelease {
   Ring& ring;
-  uint32_t rank;
 
   __device__ __forceinline__ void operator()(int slot) const {
     if (threadIdx.x % WARPGROUP_THREADS != 0) return;
     mbarrier_arrive(&ring.empty[slot]);
-    if (rank != 0) mbarrier_arrive_remote(&ring.empty[slot], 0);
+    if (cluster_rank() != 0) mbarrier_arrive_remote(&ring.empty[slot], 0);
   }
 };
 
@@ -27,17 +26,13 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
                                                int64_t first_column, int64_t begin, int64_t end) {
   constexpr uint16_t EVERYONE = (1u << CLUSTER) - 1;
   RingPosition<STAGES> position;
-  BlockColumns columns(arguments, begin, end);
-  for (int64_t block = begin; block < end; ++block) {
-    int32_t block_column = columns.take();
+  for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
     mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
     uint32_t stage = stages + position.slot * STAGE_BYTES;
     uint64_t* full = &ring.full[position.slot];
     mbarrier_arrive_expect(full, STAGE_BYTES);
-    if (rank == 0)
-      tma_multicast_2d(stage, &arguments.a_map, full, 0, static_cast<int32_t>(block * BLOCK),
-                       EVERYONE);
-    tma_load_slices(arguments, stage, full, block_column, first_column);
+    if (rank == 0) tma_multicast_2d(stage, &arguments.a_map, full, 0, walk.a_row, EVERYONE);
+    tma_load_slices(arguments, stage, full, walk.column, first_column);
     position.advance();
   }
 }
@@ -68,7 +63,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
     RingPosition<STAGES> position;
     float accumulators[WGMMA_N / 2] = {};
     consume_tile(accumulators, ring, stages, position, consumer, end - begin,
-                 ClusterRelease{ring, rank});
+                 ClusterRelease{ring});
     store_tile(arguments, accumulators, {block_row, first_column}, consumer);
   }
   // A CTA must not leave while others may still arrive on its barriers.

@@ -23,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   int64_t end = arguments.block_row_ptr[tile.block_row + 1];
   for (int64_t block = arguments.block_row_ptr[tile.block_row]; block < end; ++block) {
     if (threadIdx.x == 0)
-      tma_load_stage(arguments, stage, &full, block, arguments.block_col_idx[block],
-                     tile.first_column);
+      tma_load_stage(arguments, stage, &full, static_cast<int32_t>(block * BLOCK),
+                     arguments.block_col_idx[block], tile.first_column);
     mbarrier_wait(&full, parity);
     parity ^= 1;
     multiply_block(accumulators, stage, consumer_slices(stage, consumer));

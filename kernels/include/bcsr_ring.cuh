@@ -19,23 +19,28 @@ struct Ring {
   uint64_t empty[STAGES];
 };
 
-// The block columns of a block row, each read one block ahead of its use, so that the latency of
-// the read hides behind the wait for a slot.
-struct BlockColumns {
+// Walks the blocks of a block row. Block columns are read one block ahead of their use, so that the
+// latency of the read hides behind the wait for a slot. Few and narrow members: a producer that
+// gave its registers away has 24.
+struct BlockWalk {
   const int32_t* next;
-  const int32_t* end;
-  int32_t ahead;
+  int32_t left;    // blocks still to load, this one included
+  int32_t a_row;   // first row of this block in the array of blocks
+  int32_t column;  // its block column
+  int32_t ahead;   // the next one's
 
-  __device__ __forceinline__ BlockColumns(const BcsrArguments& arguments, int64_t begin,
-                                          int64_t finish)
-      : next(arguments.block_col_idx + begin), end(arguments.block_col_idx + finish), ahead(0) {
-    if (next < end) ahead = *next++;
+  __device__ __forceinline__ BlockWalk(const BcsrArguments& arguments, int64_t begin, int64_t end)
+      : next(arguments.block_col_idx + begin), left(static_cast<int32_t>(end - begin)),
+        a_row(static_cast<int32_t>(begin * BLOCK)), column(0), ahead(0) {
+    if (left > 0) column = *next++;
+    if (left > 1) ahead = *next++;
   }
 
-  __device__ __forceinline__ int32_t take() {
-    int32_t column = ahead;
-    if (next < end) ahead = *next++;
-    return column;
+  __device__ __forceinline__ void advance() {
+    --left;
+    a_row += BLOCK;
+    column = ahead;
+    if (left > 1) ahead = *next++;
   }
 };
 
@@ -56,13 +61,11 @@ __device__ __forceinline__ void initialise_ring(const BcsrArguments& arguments, 
 __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
                                              uint32_t stages, RingPosition<STAGES>& position,
                                              int64_t first_column, int64_t begin, int64_t end) {
-  BlockColumns columns(arguments, begin, end);
-  for (int64_t block = begin; block < end; ++block) {
-    int32_t block_column = columns.take();
+  for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
     // A fresh slot counts as empty: waiting for the parity before the first returns at once.
     mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
     tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
-                   block, block_column, first_column);
+                   walk.a_row, walk.column, first_column);
     position.advance();
   }
 }
