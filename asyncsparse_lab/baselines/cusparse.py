@@ -108,10 +108,10 @@ class BlockedEllSpMM:
         """
         from asyncsparse_lab.baselines import spmm_call
 
-        library = spmm_call.library()
         width = longest_block_row(product, BLOCK)
         needed = predicted_bytes(product.m, width, BLOCK)
         require_memory(needed, f"Blocked-ELL of width {width}", product.xp, self.limit_bytes)
+        library = spmm_call.library()
 
         def convert() -> BlockedEll:
             blocks = BCSR.from_csr(product.device_matrix, (BLOCK, BLOCK))

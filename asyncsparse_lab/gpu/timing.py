@@ -33,7 +33,8 @@ WARM_UP_ROUNDS: Final = 2
 FLUSH_BYTES: Final = 256 << 20  # several times the 50 to 60 MB of L2 on Hopper
 
 _FIRST_DELAY_NS: Final = 50_000
-_LONGEST_DELAY_NS: Final = 50_000_000  # who needs more time on the host than this is waiting
+_LONGEST_DELAY_NS: Final = 50_000_000
+_ATTEMPTS: Final = 12  # doubles the delay to the longest; who still needs more is waiting
 _CLOCK_NS: Final = 100_000
 
 
@@ -240,7 +241,7 @@ class DeviceTimer:
     def sample(self, run: Callable[[], None], l2: L2State, delay_ns: int) -> tuple[float, int]:
         """Return the time of one run in microseconds, and the delay for its next sample."""
         stream = self._cupy.cuda.get_current_stream()
-        while delay_ns <= _LONGEST_DELAY_NS:
+        for _ in range(_ATTEMPTS):
             if l2 == "cold":
                 self._flush.data.memset_async(0, FLUSH_BYTES, stream)
             self._arguments.nanoseconds = delay_ns
@@ -257,7 +258,7 @@ class DeviceTimer:
             if host_ns < delay_ns:
                 elapsed_ms = self._cupy.cuda.get_elapsed_time(self._start, self._end)
                 return 1e3 * elapsed_ms, max(_FIRST_DELAY_NS, min(delay_ns, 3 * host_ns))
-            delay_ns = 2 * host_ns
+            delay_ns = min(2 * host_ns, _LONGEST_DELAY_NS)
         raise DeviceError(
             f"a run kept the host for {host_ns / 1e6:.1f} ms: it waits for the GPU, "
             f"so events cannot time it"
@@ -265,7 +266,8 @@ class DeviceTimer:
 
     def clock_mhz(self) -> float:
         """Return the SM clock: cycles by nanoseconds of a kernel of 0.1 ms."""
-        self._arguments.nanoseconds, self._arguments.elapsed = _CLOCK_NS, self._elapsed.data.ptr
+        self._arguments.nanoseconds = _CLOCK_NS
+        self._arguments.elapsed = self._elapsed.data.ptr
         self._delay()
         self._arguments.elapsed = None
         cycles, nanoseconds = self._elapsed.get().tolist()

@@ -116,6 +116,7 @@ def measure_product(
 def _prepare(entry: _Entry, product: Product, timer: Timer) -> None:
     """Prepare a contender and take one sample, so that who cannot be timed fails alone."""
     entry.prepared = entry.contender.prepare(product)
+    entry.prepared.run()  # modules are loaded and caches filled by the first run
     timer.sample(entry.prepared.run, "warm", _PROBE_DELAY_NS)
 
 
