@@ -1,0 +1,150 @@
+"""A study opened for drawing: its frame, its claims, its pictures."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from asyncsparse_lab.claims import claims_frame
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.records.files import Source, record_folders
+from asyncsparse_lab.records.frame import load_records
+from asyncsparse_lab.records.stale import mark_stale
+from asyncsparse_lab.report import files
+from asyncsparse_lab.studies import find_study, load_study
+from asyncsparse_lab.studies.base import Drawing, Study, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def open_study(name: str, records: Source = "recorded", out: str | Path = "") -> StudyReport:
+    """Open a study for a notebook.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"formats"``.
+    records : {"recorded", "local"}
+        The committed records, or one's own below ``data/local``.
+    out : str or Path
+        Folder below which ``show`` saves what it shows, in a folder of the study's name; empty
+        saves nothing.
+
+    Raises
+    ------
+    InputError
+        There is no such study, or nothing was measured for it.
+    """
+    study = find_study(name)
+    frame = load_records(name, records)
+    if frame.empty:
+        raise InputError(f"no {records} records of {name}: asyncsparse measure {name}")
+    return StudyReport(study, load_study(name), mark_stale(name, frame), records, out)
+
+
+class StudyReport:
+    """What :func:`open_study` returns.
+
+    Attributes
+    ----------
+    study : Study
+    frame : DataFrame
+        The records, as from :func:`asyncsparse_lab.load_records`, with a column ``stale``.
+    claims : DataFrame
+        The documents' values that this study draws.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        module: ModuleType,
+        frame: pd.DataFrame,
+        records: Source,
+        out: str | Path,
+    ) -> None:
+        self.study = study
+        self.frame = frame
+        self.claims = claims_frame(study.name)
+        self._module = module
+        self._records = records
+        self._folder = Path(out) / study.name if str(out) else None
+        self._drawn: dict[str, dict[str, Drawing | Table]] = {}
+        self._saved: dict[str, files.Saved] = {}
+
+    def draw(self, **parameters: Any) -> dict[str, Drawing | Table]:
+        """Return all pictures and tables for these parameters, in the workbench's look.
+
+        A figure with a series that was measured with an earlier kernel is stamped.
+        """
+        key = repr(sorted(parameters.items()))
+        if key not in self._drawn:
+            from matplotlib import pyplot
+
+            from asyncsparse_lab.studies import style
+
+            with style.theme():
+                items: dict[str, Drawing | Table] = self._module.draw(
+                    self.frame, self.claims, **parameters
+                )
+            for item in items.values():
+                if isinstance(item, Drawing):
+                    style.stamp_stale(item.figure, self._stale_in(item))
+                    pyplot.close(item.figure)  # shown as a picture, not by the inline backend
+            self._drawn[key] = items
+        return self._drawn[key]
+
+    def show(self, name: str, **parameters: Any) -> None:
+        """Show one picture or table in the notebook, with its caption, and save it.
+
+        Raises
+        ------
+        InputError
+            The study draws nothing of that name.
+        """
+        from IPython.display import Image, Markdown, display
+
+        items = self.draw(**parameters)
+        if name not in items:
+            raise InputError(f"{self.study.name} draws no {name!r}; there are {', '.join(items)}")
+        item = items[name]
+        if isinstance(item, Drawing):
+            width = int(96 * item.figure.get_figwidth())
+            display(Image(data=files.picture(item, "png"), width=width, alt=item.caption))
+        else:
+            display(item.data)
+        display(Markdown(f"*{item.caption}*"))
+        if self._folder is not None:
+            self._save(self._folder, name, item, parameters)
+
+    def _save(
+        self, folder: Path, name: str, item: Drawing | Table, parameters: dict[str, Any]
+    ) -> None:
+        stale = self._stale_in(item) if isinstance(item, Drawing) else []
+        self._saved[name] = files.save(folder, name, item, parameters, stale)
+        manifest = {
+            "study": self.study.name,
+            "notebook": self.study.notebook,
+            "records": self._records,
+            "records_sha256": self._records_hashes(),
+            "runs": sorted(set(self.frame["run"].dropna())),
+            "items": [asdict(saved) for saved in self._saved.values()],
+        }
+        files.write_manifest(folder, manifest)
+
+    def _records_hashes(self) -> dict[str, str]:
+        paths = [path / f"{self.study.name}.jsonl" for path in record_folders(self._records)]
+        return {
+            path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in paths
+            if path.exists()
+        }
+
+    def _stale_in(self, item: Drawing) -> list[str]:
+        names = set(self.frame.loc[self.frame["stale"], "variant"])
+        if "variant" in item.data:
+            names &= set(item.data["variant"])
+        return sorted(names)
