@@ -9,7 +9,11 @@ from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.matrices.generators.base import SEED, Generator, Parameter
-from asyncsparse_lab.matrices.generators.sampling import from_flat, symmetric_from_pairs
+from asyncsparse_lab.matrices.generators.sampling import (
+    from_flat,
+    sorted_distinct,
+    symmetric_from_pairs,
+)
 
 
 def rmat(scale: int, edge_factor: int, a: float, b: float, c: float, seed: int) -> csr_array[Any]:
@@ -34,7 +38,7 @@ def rmat(scale: int, edge_factor: int, a: float, b: float, c: float, seed: int) 
         right = ((draw >= a) & ~down) | (draw >= a + b + c)
         rows = 2 * rows + down
         cols = 2 * cols + right
-    positions = np.unique((rows << scale) + cols)
+    positions = sorted_distinct((rows << scale) + cols)
     return from_flat(positions, (1 << scale, 1 << scale), 1.0 - rng.random(positions.size))
 
 
@@ -52,14 +56,21 @@ def power_law_graph(n: int, edges: int, exponent: float, seed: int) -> csr_array
     if edges > n * (n - 1) // 4:
         raise InputError(f"power_law_graph: edges={edges} is more than half the pairs of {n}")
     rng = np.random.default_rng(seed)
-    weight = (np.arange(n) + n / 20) ** (-1.0 / (exponent - 1.0))
-    cumulative = np.cumsum(weight)
+    # Inverse of the distribution function, in closed form; 1 - gamma > 0 for any exponent > 2.
+    offset, power = n / 20, 1.0 - 1.0 / (exponent - 1.0)
+    low_end, high_end = offset**power, (n + offset) ** power
     found = np.empty(0, dtype=np.int64)
+    accepted = 0.8
     while found.size < edges:
-        extra = int(1.3 * (edges - found.size)) + 1024
-        ends = np.searchsorted(cumulative, rng.random((2, extra)) * cumulative[-1])
+        wanted = edges - found.size
+        draw = rng.random((2, int(1.05 * wanted / accepted) + 1024))
+        draw *= high_end - low_end
+        draw += low_end
+        ends = np.minimum(draw ** (1.0 / power) - offset, n - 1).astype(np.int64)
         low, high = np.minimum(ends[0], ends[1]), np.maximum(ends[0], ends[1])
-        found = np.union1d(found, (low * n + high)[low < high])
+        before = found.size
+        found = sorted_distinct(np.concatenate((found, (low * n + high)[low < high])))
+        accepted = max((found.size - before) / draw.shape[1], 0.05)
     if found.size > edges:
         found = np.delete(found, rng.choice(found.size, found.size - edges, replace=False))
     number = rng.permutation(n)
@@ -92,7 +103,7 @@ GENERATORS = (
         (
             Parameter("n", 4096, "vertices", 4, 10_000_000),
             Parameter("edges", 65536, "undirected edges", 1, 10**9),
-            Parameter("exponent", 2.5, "of the degree distribution", 1.5, 10.0),
+            Parameter("exponent", 2.5, "of the degree distribution", 2.05, 10.0),
             SEED,
         ),
         lambda n, edges, **_: n + 4 * edges,

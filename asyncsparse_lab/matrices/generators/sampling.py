@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
+def sorted_distinct(values: Ints) -> Ints:
+    """Sort and drop repetitions; several times faster than ``np.unique`` on many integers."""
+    ordered = np.sort(values)
+    first = np.ones(ordered.size, dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def distinct_integers(rng: np.random.Generator, population: int, count: int) -> Ints:
     """Draw ``count`` different integers from [0, population), uniformly, in ascending order.
 
@@ -36,7 +44,8 @@ def distinct_integers(rng: np.random.Generator, population: int, count: int) -> 
     while found.size < count:
         # Enough that a second round is rare: duplicates are at most about a third here.
         extra = int(1.5 * (count - found.size)) + 16
-        found = np.union1d(found, rng.integers(0, population, extra))
+        drawn = rng.integers(0, population, extra)
+        found = sorted_distinct(np.concatenate((found, drawn)))
     if found.size > count:
         surplus = rng.choice(found.size, found.size - count, replace=False)
         found = np.delete(found, surplus)
