@@ -68,6 +68,9 @@ def blocked_ell_from_bcsr(matrix: BCSR, width: int) -> BlockedEll:
     slots = place - pointer[rows]
     column_indices = xp.full((block_rows, width), -1, dtype=xp.int32)
     column_indices[rows, slots] = matrix.block_col_idx
-    values = xp.zeros((block_rows, block, width, block), dtype=xp.uint16)
-    values.transpose(0, 2, 1, 3)[rows, slots] = bfloat16_bits(matrix.blocks)
+    # One index a row of a block, into contiguous memory: NumPy and CuPy store this alike.
+    values = xp.zeros((block_rows * block * width, block), dtype=xp.uint16)
+    first_row = rows * block
+    places = (first_row[:, None] + xp.arange(block)) * width + slots[:, None]
+    values[places.ravel()] = bfloat16_bits(matrix.blocks).reshape(-1, block)
     return BlockedEll(column_indices, values.reshape(block_rows * block, width * block))

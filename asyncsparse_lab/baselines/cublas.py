@@ -33,6 +33,7 @@ DENSE_LIMIT_BYTES: Final = 8 << 30  # at 8 GiB of A, a product of n = 1024 takes
 _OP_N: Final = 0
 _COMPUTE_32F: Final = 68
 _GEMM_DEFAULT: Final = -1
+_FLOAT32_REDUCTION: Final = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _NOT_SUPPORTED: Final = 15
 _INT_LIMIT: Final = 2**31
 
@@ -138,6 +139,8 @@ class _Library:
         status = loaded.cublasCreate_v2(ctypes.byref(self.handle))
         if status:
             raise DeviceError(f"cublasCreate failed with status {status}: check asyncsparse doctor")
+        # The product is defined with float32 sums; without this, split-K may add up in bf16.
+        loaded.cublasSetMathMode(self.handle, _FLOAT32_REDUCTION)
         number = ctypes.c_int()
         loaded.cublasGetVersion_v2(self.handle, ctypes.byref(number))
         self.version = version_text(number.value)

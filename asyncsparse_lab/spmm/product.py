@@ -11,7 +11,7 @@ themselves can be tried on a machine without a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -165,6 +165,14 @@ class Product:
             slab = rng.standard_normal((stop - start, n), dtype=xp.float32)
             padded_B[start:stop] = bfloat16_bits(slab)
         return cls(rounded, n, dtype_in, dtype_out, layout, padded_B[:k], padded_B)
+
+    def with_output(self, dtype_out: str) -> Product:
+        """Return the same product with another output type, sharing all device memory."""
+        other = replace(self, dtype_out=dtype_out)
+        for name in ("device_csr", "device_matrix", "compulsory_bytes"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
 
     @property
     def m(self) -> int:

@@ -75,6 +75,18 @@ def test_device_arrays_are_made_once(matrix):
     assert (product.device_matrix != product.A).nnz == 0
 
 
+def test_another_output_type_shares_the_memory(matrix):
+    product = make(matrix)
+    csr = product.device_csr
+    other = product.with_output("bfloat16")
+    assert (product.dtype_out, other.dtype_out) == ("float32", "bfloat16")
+    assert other.B is product.B
+    assert other.padded_B is product.padded_B
+    assert other.device_csr is csr
+    with pytest.raises(InputError, match="float64"):
+        product.with_output("float64")
+
+
 def test_compulsory_bytes_count_touched_rows_of_b_only():
     A = csr_array(([1.0, 2.0, 3.0], ([0, 1, 4], [7, 7, 2])), shape=(5, 100))
     product = make(A, n=10)
