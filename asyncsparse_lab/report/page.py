@@ -130,8 +130,6 @@ def _state(state: Mapping[str, Any]) -> str:
 def _rows(claims: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for name, row in claims.iterrows():
-        measured = row["measured"]
-        rows.append(
-            {**row, "id": name, "measured": f"{measured:.4g}" if measured == measured else ""}
-        )
+        measured = "" if math.isnan(row["measured"]) else f"{row['measured']:.4g}"
+        rows.append({**row, "id": name, "measured": measured})
     return rows
