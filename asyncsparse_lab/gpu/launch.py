@@ -281,7 +281,7 @@ def load(artifact: Artifact) -> Kernel:
         refuses the cubin.
     """
     facts = device_facts()
-    _check_arch(artifact, facts)
+    check_arch(artifact, facts)
     import cupy
 
     cupy.cuda.runtime.free(0)  # makes the primary context and binds it to this thread
@@ -291,7 +291,17 @@ def load(artifact: Artifact) -> Kernel:
     return _LOADED[key]
 
 
-def _check_arch(artifact: Artifact, facts: DeviceFacts) -> None:
+def check_arch(artifact: Artifact, facts: DeviceFacts) -> None:
+    """Refuse a cubin that the device cannot run; touches no device.
+
+    A cubin runs on its own generation from its minor version on; one for ``sm_..a`` on exactly
+    its architecture.
+
+    Raises
+    ------
+    DeviceError
+        It was compiled for another architecture.
+    """
     found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", artifact.arch)
     if found is None:
         raise InputError(f"{artifact.entry}: architecture {artifact.arch!r} is not understood")

@@ -1,0 +1,106 @@
+"""Every kernel that a study launches compiles, spills nothing, and holds the hardware's
+instructions that its name promises."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from asyncsparse_lab.errors import CompileError
+from asyncsparse_lab.gpu import compile as compiling
+from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
+from asyncsparse_lab.gpu.inspect import sass_counts
+from asyncsparse_lab.resources import resource_path
+from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds
+
+# Variant -> instructions that have to be there, instructions that must not.
+EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
+    "bcsr-opt0": ({"FFMA"}, {"HGMMA", "UTMALDG"}),
+    "bcsr-opt1": ({"HGMMA"}, {"UTMALDG"}),
+    "bcsr-opt2": ({"HGMMA", "UTMALDG", "SYNCS"}, {"USETMAXREG"}),
+    "bcsr-opt3": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
+}
+
+
+def compile_variant(variant: Variant, dtype_out: str = "bfloat16") -> Artifact:
+    return compile_kernel(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, tuple[Build, Artifact]]:
+    """All builds, in the user's cache: its key covers all that is compiled."""
+    builds = all_builds()
+    results = compile_many(
+        KernelBuild(b.variant.path, b.variant.entry, b.variant.macros(b.dtype_out), b.variant.arch)
+        for b in builds
+    )
+    failed = [str(result) for result in results if isinstance(result, CompileError)]
+    assert not failed, "\n".join(failed)
+    return {
+        f"{build.variant.name} {dict(build.variant.constants)} {build.dtype_out}": (build, result)
+        for build, result in zip(builds, results, strict=True)
+        if not isinstance(result, CompileError)
+    }
+
+
+@pytest.mark.slow
+def test_every_build_compiles_and_touches_no_local_memory(
+    built: dict[str, tuple[Build, Artifact]],
+) -> None:
+    local = {
+        name: found
+        for name, (_, artifact) in built.items()
+        if (found := {"LDL", "STL"} & set(sass_counts(artifact)))
+    }
+    assert not local
+    assert {build.variant.name for build, _ in built.values()} == set(VARIANTS)
+
+
+@pytest.mark.slow
+def test_static_shared_memory_fits_beside_the_ring(
+    built: dict[str, tuple[Build, Artifact]],
+) -> None:
+    for name, (build, artifact) in built.items():
+        shared = build.variant.launch_geometry.shared_bytes + artifact.resources.static_shared
+        assert shared <= 232_448, name
+
+
+@pytest.mark.slow
+def test_registers_allow_the_block(built: dict[str, tuple[Build, Artifact]]) -> None:
+    for name, (build, artifact) in built.items():
+        # Registers are handed out to warps in units of 8 a thread.
+        each = -(-artifact.resources.registers // 8) * 8
+        assert each * build.variant.launch_geometry.threads <= 65_536, name
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("dtype_out", ["bfloat16", "float32"])
+def test_instructions_are_those_of_the_step(name: str, dtype_out: str) -> None:
+    wanted, forbidden = EXPECTED[name]
+    counts = sass_counts(compile_variant(VARIANTS[name], dtype_out))
+    assert wanted <= set(counts)
+    assert not forbidden & set(counts)
+
+
+@pytest.mark.parametrize("name", ["bcsr-opt1", "bcsr-opt2", "bcsr-opt3"])
+def test_wgmma_kernels_need_the_a_of_sm_90a(name: str) -> None:
+    variant = VARIANTS[name]
+    with pytest.raises(CompileError, match=r"wgmma\S* not supported on \.target 'sm_90'"):
+        compile_kernel(variant.path, variant.entry, variant.macros("bfloat16"), "sm_90")
+
+
+def test_hash_of_a_shipped_kernel_depends_on_code_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = compile_variant(VARIANTS["bcsr-opt3"])
+    copy = tmp_path / "elsewhere" / "kernels"
+    shutil.copytree(resource_path("kernels"), copy)
+    for source in copy.rglob("*.cu*"):
+        source.write_text(f"// A comment that was not there.\n{source.read_text()}")
+    monkeypatch.setenv("ASYNCSPARSE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "resource_path", lambda _: copy)
+    variant = VARIANTS["bcsr-opt3"]
+    there = compile_kernel(variant.source, variant.entry, variant.macros("bfloat16"))
+    assert there.folder.parent != here.folder.parent
+    assert there.kernel_hash == here.kernel_hash
