@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,7 +51,7 @@ def canonical(matrix: coo_array[Any] | csr_array[Any]) -> Canonical:
         if largest > limit:
             raise InputError(f"integer value {largest} is above 2^53 and would be rounded")
     dtype = np.complex128 if np.issubdtype(data.dtype, np.complexfloating) else np.float64
-    result = sp.csr_array(matrix, dtype=dtype, copy=True)
+    result: csr_array[Any] = sp.csr_array(cast(Any, matrix), dtype=dtype, copy=True)
     before = result.nnz
     result.sum_duplicates()
     summed = result.nnz

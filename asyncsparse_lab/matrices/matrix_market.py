@@ -16,7 +16,7 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.io
@@ -166,7 +166,7 @@ def _parse(file: Path, header: Header, census: TextCensus) -> Any:
     """Let SciPy parse: a plain file by its path, which is fastest, a compressed one as a stream."""
     if header.compressed:
         with open_text(file, compressed=True) as source:
-            return scipy.io.mmread(_WatchedStream(source, census), spmatrix=False)
+            return scipy.io.mmread(cast(Any, _WatchedStream(source, census)), spmatrix=False)
     with open(file, "rb") as source:
         while chunk := source.read(1 << 22):
             census.add(chunk)
@@ -238,7 +238,7 @@ def write_matrix_market(path: str | os.PathLike[str], matrix: csr_array[Any], no
             if file.name.endswith(".gz"):
                 # No name and no time in the gzip header: the same matrix gives the same bytes.
                 with gzip.GzipFile("", "wb", 6, plain, mtime=0) as packed:
-                    scipy.io.mmwrite(packed, matrix, comment=note, symmetry="general")
+                    scipy.io.mmwrite(cast(Any, packed), matrix, comment=note, symmetry="general")
             else:
                 scipy.io.mmwrite(plain, matrix, comment=note, symmetry="general")
         os.replace(partial, file)

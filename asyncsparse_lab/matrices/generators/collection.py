@@ -69,7 +69,7 @@ def trefethen(n: int, drop: int) -> csr_array[Any]:
     problem 7.
     """
     offsets = [2**power for power in range(n.bit_length()) if 2**power < n]
-    diagonals = [first_primes(n).astype(np.float64)]
+    diagonals: Any = [first_primes(n).astype(np.float64)]
     diagonals += [np.ones(n - offset) for offset in offsets] * 2
     full = sp.diags_array(
         diagonals, offsets=[0, *offsets, *(-offset for offset in offsets)], format="csr"

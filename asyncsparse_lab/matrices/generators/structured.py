@@ -42,7 +42,7 @@ def uniform(rows: int, cols: int, density: float, seed: int) -> csr_array[Any]:
 
 
 def arrow(n: int, width: int, half_bandwidth: int) -> csr_array[Any]:
-    """A band and the last ``width`` rows and columns dense; -1 off, row length on the diagonal."""
+    """Band, and the last ``width`` rows and columns dense; -1, with row lengths on the diagonal."""
     if width > n:
         raise InputError(f"arrow: width={width} is above n={n}")
     where = np.arange(n)
@@ -122,8 +122,10 @@ def kkt(
 
 
 def _clique_sizes(cliques: int, largest: int, exponent: float) -> NDArray[np.int64]:
-    sizes = largest * (np.arange(cliques) + 1.0) ** -exponent
-    return np.maximum(2, sizes).astype(np.int64)
+    sizes: NDArray[np.int64] = np.maximum(
+        2, largest * (np.arange(cliques) + 1.0) ** -exponent
+    ).astype(np.int64)
+    return sizes
 
 
 def _clique_entries(n: int, cliques: int, largest: int, exponent: float, seed: int) -> float:

@@ -56,7 +56,8 @@ class BlockMatrix:
         index = np.int32 if offsets[-1] < 2**31 else np.int64
         cols = np.empty(int(offsets[-1]), dtype=index)
         values = np.empty(int(offsets[-1]), dtype=np.float64)
-        first = self.block_col_idx.astype(index)[:, None] * side + np.arange(side, dtype=index)
+        inside: Any = np.arange(side, dtype=index)
+        first = self.block_col_idx.astype(index)[:, None] * side + inside
         for block_row, (start, stop) in enumerate(
             zip(self.block_row_ptr[:-1], self.block_row_ptr[1:], strict=True)
         ):
