@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from asyncsparse_lab.errors import UnsupportedError
 from asyncsparse_lab.spmm.arguments import BcsrArguments
 from asyncsparse_lab.spmm.variants import BLOCK, Geometry
 
-ROW_ALIGNMENT = 8
-"""Elements of bf16 in 16 bytes: what tensor maps and vector loads ask of B's row stride."""
+ROW_BYTES = 16
+"""What tensor maps and vector loads ask of row strides and of the first address."""
+_ROW_TASK = np.dtype([("begin", np.int64), ("blocks", np.int32), ("block_row", np.int32)])
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,15 @@ class DeviceBcsr:
     """BCSR with 64 x 64 blocks in device memory.
 
     ``block_row_ptr`` is int64, ``block_col_idx`` int32, ``blocks`` the bf16 bits of
-    [blocks, 64, 64], row-major: TMA swizzles them on the way.
+    [blocks, 64, 64], row-major: TMA swizzles them on the way.  ``row_tasks`` are the bytes of
+    (first block, blocks, block row), longest block row first.
     """
 
     shape: tuple[int, int]
     block_row_ptr: Any
     block_col_idx: Any
     blocks: Any
+    row_tasks: Any
 
     @classmethod
     def from_csr(cls, A: Any) -> DeviceBcsr:
@@ -60,6 +65,7 @@ class DeviceBcsr:
             block_row_ptr=cupy.asarray(host.block_row_ptr),
             block_col_idx=cupy.asarray(host.block_col_idx),
             blocks=blocks,
+            row_tasks=cupy.asarray(_row_tasks(host.block_row_ptr).view(np.uint8)),
         )
 
     @property
@@ -68,18 +74,28 @@ class DeviceBcsr:
         return len(self.block_row_ptr) - 1
 
 
+def _row_tasks(block_row_ptr: Any) -> Any:
+    lengths = np.diff(block_row_ptr)
+    order = np.argsort(-lengths, kind="stable")
+    tasks = np.empty(len(lengths), dtype=_ROW_TASK)
+    tasks["begin"] = block_row_ptr[:-1][order]
+    tasks["blocks"] = lengths[order]
+    tasks["block_row"] = order
+    return tasks
+
+
 def is_aligned(matrix: Any) -> bool:
-    """Whether a row-major bf16 matrix can be read through a tensor map as it is."""
-    row_bytes = ROW_ALIGNMENT * 2
-    return bool(matrix.data.ptr % row_bytes == 0 and matrix.strides[0] % row_bytes == 0)
+    """Whether a row-major matrix can be reached through a tensor map as it is."""
+    return bool(matrix.data.ptr % ROW_BYTES == 0 and matrix.strides[0] % ROW_BYTES == 0)
 
 
-def aligned_workspace(rows: int, columns: int) -> Any:
-    """Return an uninitialised bf16 matrix whose row stride is a multiple of 16 bytes."""
+def aligned_workspace(like: Any) -> Any:
+    """Return an uninitialised matrix of the same shape and type with 16-byte rows."""
     import cupy
 
-    padded = columns + -columns % ROW_ALIGNMENT
-    return cupy.empty((rows, padded), dtype=cupy.uint16)[:, :columns]
+    rows, columns = like.shape
+    padded = columns + -columns % (ROW_BYTES // like.itemsize)
+    return cupy.empty((rows, padded), dtype=like.dtype)[:, :columns]
 
 
 def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArguments:
@@ -91,9 +107,9 @@ def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArg
     B : cupy.ndarray of uint16, k x n
         Row-major, rows aligned to 16 bytes.
     C : cupy.ndarray, m x n
-        Row-major, any row stride.
+        Row-major; any row stride, or 16-byte rows where the kernel stores by TMA.
     geometry : Geometry
-        Gives the box of B's tensor map.
+        Gives the box of B's tensor map, and what the kernel needs beyond.
 
     Raises
     ------
@@ -109,6 +125,7 @@ def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArg
         block_row_ptr=A.block_row_ptr.data.ptr,
         block_col_idx=A.block_col_idx.data.ptr,
         blocks=A.blocks.data.ptr,
+        row_tasks=A.row_tasks.data.ptr,
         b=B.data.ptr,
         c=C.data.ptr,
         block_rows=A.block_rows,
@@ -128,4 +145,8 @@ def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArg
         )
         arguments.a_map[:] = a_map.encode().tobytes()
         arguments.b_map[:] = b_map.encode().tobytes()
+    if geometry.stores_by_tma:
+        dtype = "bfloat16" if C.itemsize == 2 else "float32"
+        c_map = TensorMap.over(C, (BLOCK, 128 // C.itemsize), dtype, swizzle=128)
+        arguments.c_map[:] = c_map.encode().tobytes()
     return arguments

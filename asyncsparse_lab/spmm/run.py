@@ -115,13 +115,19 @@ class Ours:
             run=self._launcher(artifact, A, product.B, output),
             output=output,
             preprocess_us=preprocess_us,
-            params={**self.params, "padded": not is_aligned(product.B)},
+            params={**self.params, "padded": not self._reaches(product.B, output)},
             kernel_hash=artifact.kernel_hash,
             host_hash=host_hash(self.kernel),
             compiler=artifact.compiler,
         )
 
+    def _reaches(self, B: Any, C: Any) -> bool:
+        """Whether the kernel can read B and write C where they are."""
+        return is_aligned(B) and (is_aligned(C) or not self.kernel.launch_geometry.stores_by_tma)
+
     def _launcher(self, artifact: Artifact, A: DeviceBcsr, B: Any, C: Any) -> Callable[[], None]:
+        import cupy
+
         from asyncsparse_lab.gpu.device import device_facts
         from asyncsparse_lab.gpu.launch import load
 
@@ -130,18 +136,26 @@ class Ours:
         if not B.size:
             return lambda: C.fill(0)
         geometry = self.kernel.launch_geometry
-        readable = B if is_aligned(B) else aligned_workspace(*B.shape)
+        readable = B if is_aligned(B) else aligned_workspace(B)
+        writable = C
+        if geometry.stores_by_tma and not is_aligned(C):
+            writable = aligned_workspace(C)
+        counters = cupy.zeros(2, dtype=cupy.int32) if geometry.schedules else None
+        arguments = bcsr_arguments(A, readable, writable, geometry)
+        arguments.counters = counters.data.ptr if counters is not None else 0
         launch = load(artifact).prepare(
             geometry.grid(A.block_rows, B.shape[1], device_facts().sm_count),
             geometry.threads,
             geometry.shared_bytes,
-            bcsr_arguments(A, readable, C, geometry),
+            arguments,
         )
-        keep = (A, B, C, readable)  # the arguments hold bare addresses
+        keep = (A, B, C, readable, writable, counters)  # the arguments hold bare addresses
 
         def run(_alive: tuple[object, ...] = keep) -> None:
             if readable is not B:
                 readable[...] = B
             launch()
+            if writable is not C:
+                C[...] = writable
 
         return run

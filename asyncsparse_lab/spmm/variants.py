@@ -50,6 +50,10 @@ class Geometry:
         Thread blocks in a cluster, neighbours along N.
     persistent : bool
         One thread block an SM, each taking several tiles.
+    stores_by_tma : bool
+        C needs 16-byte rows; other outputs go through a workspace.
+    schedules : bool
+        The kernel takes tiles from a counter and needs zeroed memory for it.
     """
 
     threads: int
@@ -58,6 +62,8 @@ class Geometry:
     shared_bytes: int
     cluster: int = 1
     persistent: bool = False
+    stores_by_tma: bool = False
+    schedules: bool = False
 
     def grid(self, block_rows: int, n: int, sm_count: int) -> int:
         """Return the thread blocks of a launch: one a tile, or one an SM."""
@@ -107,6 +113,10 @@ def _multicast_geometry(constants: Constants) -> Geometry:
 
 def _persistent_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True)
+
+
+def _overlap_geometry(constants: Constants) -> Geometry:
+    return replace(ring_geometry(constants), persistent=True, stores_by_tma=True, schedules=True)
 
 
 @dataclass(frozen=True)
@@ -226,6 +236,7 @@ _TABLE = (
         role="paper",
         geometry=_persistent_geometry,
     ),
+    Variant("bcsr_overlap.cu", "bcsr-overlap", _RING, geometry=_overlap_geometry),
 )
 
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in _TABLE}

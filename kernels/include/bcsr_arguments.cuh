@@ -9,17 +9,25 @@ constexpr int BLOCK = 64;                            // rows and columns of a bl
 constexpr int BLOCK_BYTES = BLOCK * BLOCK * 2;       // 8 KiB of bf16
 constexpr int BLOCK_ROW_BYTES = BLOCK * 2;           // 128 bytes: one swizzle span
 
+// A block row in the order in which it is taken, longest first.
+struct BlockRowTask {
+  int64_t begin;      // its first block
+  int32_t blocks;     // may be 0: the rows of C must be written all the same
+  int32_t block_row;
+};
+static_assert(sizeof(BlockRowTask) == 16, "one 16-byte load tells all of a tile");
+
 struct BcsrArguments {
   TensorMap a_map;  // blocks as [block * 64 + row][64], box 64 x 64, 128-byte swizzle
   TensorMap b_map;  // B as [k][n], box 64 rows x one slice, swizzle of the slice's row length
-  TensorMap c_map;  // C as [m][n]; unused by kernels that store from registers
-  const int64_t* block_row_ptr;    // block_rows + 1
-  const int32_t* block_col_idx;    // block_row_ptr[block_rows]
-  const uint16_t* blocks;          // [blocks][64][64], bf16 bits
-  const uint16_t* b;               // row-major, row stride ldb elements
-  void* c;                         // row-major, row stride ldc elements
-  const int32_t* block_row_order;  // the order in which block rows are taken; may be null
-  int32_t* tile_counter;           // zeroed before each launch; only for dynamic scheduling
+  TensorMap c_map;  // C as [m][n], box 64 x 128 bytes; only for kernels that store by TMA
+  const int64_t* block_row_ptr;   // block_rows + 1
+  const int32_t* block_col_idx;   // block_row_ptr[block_rows]
+  const uint16_t* blocks;         // [blocks][64][64], bf16 bits
+  const uint16_t* b;              // row-major, row stride ldb elements
+  void* c;                        // row-major, row stride ldc elements
+  const BlockRowTask* row_tasks;  // block_rows; only for kernels that schedule themselves
+  int32_t* counters;              // two, zero before and after each launch; likewise
   int64_t block_rows;
   int64_t m;
   int64_t k;

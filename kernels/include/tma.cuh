@@ -24,6 +24,16 @@ __device__ __forceinline__ void tma_load_2d(uint32_t destination, const TensorMa
       : "memory");
 }
 
+// A plain stretch of memory, without a tensor map: 16-byte aligned, a multiple of 16 bytes.
+__device__ __forceinline__ void bulk_load(uint32_t destination, const void* source, uint32_t bytes,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(destination),
+      "l"(source), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
 __device__ __forceinline__ void tma_store_2d(const TensorMap* map, uint32_t source, int32_t x,
                                              int32_t y) {
   asm volatile(

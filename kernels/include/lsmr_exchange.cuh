@@ -1,0 +1,141 @@
+// Barrier and reduction over the grid in one round trip.
+//
+// Every block publishes its partial sums in slots of its own and polls the slots of all blocks:
+// a value is there once its bits are not EMPTY any more, so value and flag are one word. The sums
+// are added in a fixed order by every block, so all blocks get the same bits. Three buffers are
+// used in turn. A block that has passed exchange e knows that all blocks have read exchange e - 1
+// and may empty its slots of that one, which are used next in exchange e + 2.
+//
+// The store that publishes is a release and the load that finds is an acquire, and barriers of
+// the block stand on both sides: what any thread of a block wrote before the exchange is seen by
+// all threads of all blocks after it.
+#pragma once
+
+#include "lsmr_arguments.cuh"
+#include "lsmr_scalars.cuh"
+
+constexpr uint64_t EMPTY = ~0ull;  // a NaN that no sum of squares can be
+
+__device__ __forceinline__ uint64_t load_acquire(const double* p) {
+  uint64_t bits;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(p) : "memory");
+  return bits;
+}
+__device__ __forceinline__ uint64_t load_relaxed(const double* p) {
+  uint64_t bits;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(bits) : "l"(p) : "memory");
+  return bits;
+}
+__device__ __forceinline__ void store_release(double* p, double value) {
+  asm volatile("st.release.gpu.global.f64 [%0], %1;" ::"l"(p), "d"(value) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(double* p, uint64_t bits) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(bits) : "memory");
+}
+__device__ __forceinline__ void block_barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
+__device__ __forceinline__ void worker_barrier() {
+  asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
+}
+
+__device__ __forceinline__ double warp_sum(double value) {
+#pragma unroll
+  for (int offset = WARP_THREADS / 2; offset; offset /= 2) {
+    value += __shfl_xor_sync(~0u, value, offset);
+  }
+  return value;
+}
+
+struct Exchange {  // shared memory
+  double partial[WORKER_WARPS][RHS];
+  double total[2][WORKER_WARPS][RHS];
+  double square_x[WORKER_WARPS][RHS];
+  int32_t timed_out;
+};
+
+struct Place {  // of a thread
+  int32_t lane, warp;
+  bool works;
+  uint32_t exchanges;    // so far
+  uint32_t exchanges_x;  // of the norm of x, by the scalar warp
+};
+
+// Wait until a slot is filled; the bits of EMPTY after too long.
+template <bool ACQUIRE>
+__device__ __forceinline__ double await_slot(const double* slot, uint32_t spin_limit) {
+  uint64_t bits;
+  uint32_t spins = 0;
+  do {
+    bits = ACQUIRE ? load_acquire(slot) : load_relaxed(slot);
+  } while (bits == EMPTY && ++spins < spin_limit);
+  return __longlong_as_double(static_cast<int64_t>(bits));
+}
+
+__device__ __forceinline__ bool is_empty(double value) {
+  return static_cast<uint64_t>(__double_as_longlong(value)) == EMPTY;
+}
+
+// sums: this worker's partial sums in, those of the grid out, to all threads. square_x: partial
+// sums that the scalar warp will exchange later, off the critical path; may be null.
+// False, for all threads of the block, once a block waited too long.
+__device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& shared, Place& place,
+                                         double (&sums)[RHS], const double* square_x = nullptr) {
+  const uint32_t turn = place.exchanges % 3;
+  const uint32_t parity = place.exchanges % 2;
+  const uint32_t slots_of_copy = RHS * gridDim.x;
+  double* slots = g.slots + turn * (COPIES * slots_of_copy);
+  ++place.exchanges;
+  if (place.works) {
+#pragma unroll
+    for (int r = 0; r < RHS; ++r) sums[r] = warp_sum(sums[r]);
+    if (place.lane == 0) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) shared.partial[place.warp][r] = sums[r];
+    }
+    worker_barrier();
+    if (threadIdx.x < COPIES * RHS) {
+      const uint32_t r = threadIdx.x % RHS;
+      double sum = shared.partial[0][r];
+#pragma unroll
+      for (int warp = 1; warp < WORKER_WARPS; ++warp) sum += shared.partial[warp][r];
+      const uint32_t mine = threadIdx.x / RHS * slots_of_copy + r * gridDim.x + blockIdx.x;
+      store_release(&slots[mine], sum);
+      // The buffer before the last one was read by all: it is the one to be used after the next.
+      if (place.exchanges > 1) {
+        const uint32_t previous = (place.exchanges + 1) % 3;
+        store_relaxed(&g.slots[previous * (COPIES * slots_of_copy) + mine], EMPTY);
+      }
+    }
+    if (square_x != nullptr) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) {
+        const double sum = warp_sum(square_x[r]);
+        if (place.lane == 0) shared.square_x[place.warp][r] = sum;
+      }
+    }
+    const double* polled = slots + blockIdx.x % COPIES * slots_of_copy;
+#pragma unroll
+    for (int r = 0; r < RHS; ++r) {
+      sums[r] = 0.0;
+      for (uint32_t block = threadIdx.x; block < gridDim.x; block += WORKERS) {
+        const double value = await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block],
+                                                       g.spin_limit);
+        if (is_empty(value)) shared.timed_out = 1;
+        sums[r] += value;
+      }
+    }
+    if (POLL_RELAXED) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#pragma unroll
+    for (int r = 0; r < RHS; ++r) {
+      sums[r] = warp_sum(sums[r]);
+      if (place.lane == 0) shared.total[parity][place.warp][r] = sums[r];
+    }
+  }
+  block_barrier();
+#pragma unroll
+  for (int r = 0; r < RHS; ++r) {
+    sums[r] = shared.total[parity][0][r];
+#pragma unroll
+    for (int warp = 1; warp < WORKER_WARPS; ++warp) sums[r] += shared.total[parity][warp][r];
+  }
+  return !shared.timed_out;
+}
