@@ -106,7 +106,7 @@ def test_grids_cover_the_columns_in_whole_clusters(geometry: Geometry, expected:
 
 def test_the_argument_struct_mirrors_the_header() -> None:
     header = (resource_path("kernels") / "include" / "bcsr_arguments.cuh").read_text()
-    body = header[header.index("struct BcsrArguments {") : header.index("};", 1)]
+    body = header[header.index("struct BcsrArguments {") :].partition("};")[0]
     names = re.findall(r"(\w+)(?:\[\d+\])?;", re.sub(r"//.*", "", body))
     assert names == [name for name, _ in BcsrArguments._fields_]
     size = int(re.search(r"sizeof\(BcsrArguments\) == (\d+)", header).group(1))  # type: ignore[union-attr]
