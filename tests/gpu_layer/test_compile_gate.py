@@ -14,12 +14,16 @@ from asyncsparse_lab.gpu.inspect import sass_counts
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds
 
-# Variant -> instructions that have to be there, instructions that must not.
+# Variant -> instructions that have to be there, instructions that must not.  Of a variant that is
+# not named, only local memory (LDL, STL) is forbidden.
 EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
     "bcsr-opt0": ({"FFMA"}, {"HGMMA", "UTMALDG"}),
     "bcsr-opt1": ({"HGMMA"}, {"UTMALDG"}),
     "bcsr-opt2": ({"HGMMA", "UTMALDG", "SYNCS"}, {"USETMAXREG"}),
     "bcsr-opt3": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
+    "bcsr-multicast": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
+    "bcsr-persistent": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
+    "bcsr-persistent-swizzle": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
 }
 
 
@@ -45,15 +49,14 @@ def built() -> dict[str, tuple[Build, Artifact]]:
 
 
 @pytest.mark.slow
-def test_every_build_compiles_and_touches_no_local_memory(
+def test_every_build_compiles_and_uses_no_local_memory(
     built: dict[str, tuple[Build, Artifact]],
 ) -> None:
-    local = {
-        name: found
-        for name, (_, artifact) in built.items()
-        if (found := {"LDL", "STL"} & set(sass_counts(artifact)))
-    }
-    assert not local
+    # Without a stack frame there is no address that STL and LDL could use; the listings of the
+    # named variants are looked at below (0.6 s each, too much for all).
+    for name, (_, artifact) in built.items():
+        numbers = artifact.resources
+        assert (numbers.stack, numbers.spill_stores, numbers.spill_loads) == (0, 0, 0), name
     assert {build.variant.name for build, _ in built.values()} == set(VARIANTS)
 
 
@@ -74,13 +77,12 @@ def test_registers_allow_the_block(built: dict[str, tuple[Build, Artifact]]) -> 
         assert each * build.variant.launch_geometry.threads <= 65_536, name
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.parametrize("dtype_out", ["bfloat16", "float32"])
-def test_instructions_are_those_of_the_step(name: str, dtype_out: str) -> None:
-    wanted, forbidden = EXPECTED[name]
-    counts = sass_counts(compile_variant(VARIANTS[name], dtype_out))
+@pytest.mark.parametrize("name", VARIANTS)
+def test_instructions_are_those_of_the_name(name: str) -> None:
+    wanted, forbidden = EXPECTED.get(name, (set(), set()))
+    counts = sass_counts(compile_variant(VARIANTS[name]))
     assert wanted <= set(counts)
-    assert not forbidden & set(counts)
+    assert not (forbidden | {"LDL", "STL"}) & set(counts)
 
 
 @pytest.mark.parametrize("name", ["bcsr-opt1", "bcsr-opt2", "bcsr-opt3"])
