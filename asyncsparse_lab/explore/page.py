@@ -83,8 +83,8 @@ class Explorer:
         self._height = _sizes("WCSR window", height)
         for control in (self._rows, self._columns):
             control.observe(self._range_moved, "value")
-        for control in (self._block, self._height):
-            control.observe(self._sizes_moved, "value")
+        self._block.observe(self._block_moved, "value")
+        self._height.observe(lambda _: self._draw_formats(), "value")
         self._body = widgets.VBox(
             [
                 self._facts,
@@ -177,8 +177,8 @@ class Explorer:
             self.window = window.zoomed(1.0, self._matrix.shape)
             self._draw_window()
 
-    def _sizes_moved(self, _: Any) -> None:
-        self._draw_window()
+    def _block_moved(self, _: Any) -> None:
+        self._draw_density()  # close up it shows the blocks
         self._draw_formats()
 
     @contextmanager
@@ -191,10 +191,13 @@ class Explorer:
             self._drawing = True
 
     def _draw_window(self) -> None:
-        density = bin_counts(self._matrix, self.window)
+        self._counted = bin_counts(self._matrix, self.window)
+        self._draw_density()
+        self._lengths.value = png(lengths_picture(self._counted))
+
+    def _draw_density(self) -> None:
         assert self.name is not None
-        self._density.value = png(density_picture(density, self.name, self._block.value))
-        self._lengths.value = png(lengths_picture(density))
+        self._density.value = png(density_picture(self._counted, self.name, self._block.value))
 
     def _draw_formats(self) -> None:
         block, height = self._block.value, self._height.value

@@ -246,9 +246,9 @@ def _distribution(axes: Axes, lengths: NDArray[np.int64], color: Any, kind: str)
 def _plain(axes: Axes) -> None:
     """Set sizes, remove what frames nothing, and write numbers without powers of ten.
 
-    Typesetting 10^3 would take a third of a picture's time.
+    Typesetting 10^3 and minor ticks would take two thirds of a picture's time.
     """
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
@@ -259,7 +259,7 @@ def _plain(axes: Axes) -> None:
             axis.set_major_locator(MaxNLocator(6, integer=True))
         else:
             axis.set_major_formatter(FuncFormatter(_counted))
-            axis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
 
 
 def _counted(value: float, _: int | None = None) -> str:
@@ -295,7 +295,6 @@ def _fill(axes: Axes, structure: Structure, block: int, height: int) -> None:
     )
     _plain(axes)
     axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.minorticks_off()
 
 
 def _bytes(axes: Axes, structure: Structure, block: int, height: int) -> None:
@@ -316,7 +315,6 @@ def _bytes(axes: Axes, structure: Structure, block: int, height: int) -> None:
     _plain(axes)
     axes.set_yticks(places, [f"{name}\n{readable_bytes(sizes[name])}" for name in names])
     axes.xaxis.set_major_formatter(lambda value, _: readable_bytes(int(value)))
-    axes.xaxis.minorticks_off()
 
 
 def readable_bytes(size: int) -> str:
