@@ -1,0 +1,73 @@
+"""What this machine cannot run is skipped, with the reason; helpers for tests of records."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncsparse_lab.records import Record
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--network", action="store_true", help="run tests that leave this machine")
+
+
+def _driver_loads() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    reasons = {
+        "gpu": None if _driver_loads() else "no NVIDIA driver",
+        "network": None if config.getoption("--network") else "needs --network",
+        "browser": None if shutil.which("chromedriver") else "no chromedriver (chromium-driver)",
+    }
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason is not None and item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def make_record() -> Callable[..., Record]:
+    """A passed record of a toy study with three samples around ``us``; keywords replace keys."""
+
+    def make(us: float | None = 2.0, **keys: Any) -> Record:
+        values: dict[str, Any] = {
+            "study": "toy",
+            "case": "a",
+            "run": "20260101T000000Z-0000",
+            "op": "spmm",
+            "role": "ours",
+            "backend": "asyncsparse",
+            "variant": "bcsr-opt3",
+            "matrix": "toy(n=4)",
+            "m": 4,
+            "k": 4,
+            "n": 8,
+            "nnz": 4,
+            "dtype_in": "bfloat16",
+            "dtype_out": "float32",
+            "l2": "cold",
+            "status": "passed",
+        }
+        if us is not None:
+            samples = (0.99 * us, us, 1.01 * us)
+            values |= {
+                "median_us": us,
+                "q1_us": samples[0],
+                "q3_us": samples[2],
+                "sample_count": 3,
+                "samples_us": samples,
+            }
+        return Record(**(values | keys))
+
+    return make
