@@ -13,6 +13,7 @@ time that physics does not allow is an error, see :func:`check_floor`.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -115,14 +116,14 @@ def time_interleaved(
         return []
     timer = device_timer() if timer is None else timer
     delays = [_FIRST_DELAY_NS] * len(runs)
-    costs = [0.0] * len(runs)
+    costs = [math.inf] * len(runs)
 
     rounds, begin = 0, clock()
     while rounds < WARM_UP_ROUNDS or clock() - begin < WARM_UP_SECONDS:
         for index, run in enumerate(runs):
             started = clock()
             _, delays[index] = timer.sample(run, l2, delays[index])
-            costs[index] = clock() - started
+            costs[index] = min(costs[index], clock() - started)
         rounds += 1
 
     counts = [sample_count(cost, seconds) for cost in costs]

@@ -67,9 +67,8 @@ def product():
 
 
 def measured(contenders, product, **options):
-    return measure_product(
-        contenders, product, study="s", case="c", matrix="m", timer=FakeTimer(), **options
-    )
+    common = {"study": "s", "case": "c", "matrix": "m", "timer": FakeTimer()}
+    return measure_product(contenders, product, **common, seconds=100.0, **options)
 
 
 @pytest.mark.parametrize("dtype_out", ["float32", "bfloat16"])
