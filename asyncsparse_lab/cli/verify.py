@@ -37,11 +37,11 @@ def verify(
     """Run the edge cases on every build of every variant; exit code 1 if anything is wrong."""
     from asyncsparse_lab.gpu.device import require_gpu
     from asyncsparse_lab.records import local_folder, newest, read_records
-    from asyncsparse_lab.spmm.variants import VARIANTS, find_variant
     from asyncsparse_lab.studies import verify as study
     from asyncsparse_lab.studies.runner import Plan, run_study
 
-    names = [find_variant(name).name for name in variant] if variant else list(VARIANTS)
+    known = [subject.name for subject in study.SUBJECTS]
+    names = [study.find_subject(name).name for name in variant] if variant else known
     facts = require_gpu()
     if small:
         raise typer.Exit(_verify_small(names))
@@ -84,8 +84,9 @@ def _verify_small(names: list[str]) -> int:
     import cupy
 
     from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
-    from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, find_variant
+    from asyncsparse_lab.spmm.variants import OUTPUT_TYPES
     from asyncsparse_lab.spmm.verify import verify_build
+    from asyncsparse_lab.studies.verify import find_subject
 
     # Every array its own allocation: inside CuPy's pool, memcheck could not see the bounds.
     cupy.cuda.set_allocator(None)
@@ -93,7 +94,7 @@ def _verify_small(names: list[str]) -> int:
     exit_code = 0
     for name in names:
         for dtype_out in OUTPUT_TYPES:
-            for outcome in verify_build(find_variant(name), dtype_out, suite):
+            for outcome in verify_build(find_subject(name), dtype_out, suite):
                 print(f"{name} {dtype_out} {outcome.case}: {outcome.fault or 'right'}")
                 exit_code |= outcome.fault is not None
     return exit_code

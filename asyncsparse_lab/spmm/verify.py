@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from scipy.sparse import csr_array
 
-from asyncsparse_lab.errors import AsyncSparseError, DeviceError
+from asyncsparse_lab.errors import (
+    AsyncSparseError,
+    CompileError,
+    DeviceError,
+    InputError,
+    MemoryLimitError,
+    UnsupportedError,
+)
 from asyncsparse_lab.spmm.edge_cases import EdgeCase, make_b, random_blocks
 from asyncsparse_lab.spmm.oracle import Reference, as_float64, reference, sample_rows
 from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Product, poison
@@ -109,15 +116,18 @@ def verify_case(variant: Variant, dtype_out: str, case: EdgeCase) -> CaseOutcome
 
     A, B, truth = _inputs(case)
     product = Product(A, case.n, "bfloat16", dtype_out, "row-major", B)
+    bound = truth.err_bound(dtype_out)
     try:
         prepared = Ours(variant).prepare(product)
         first = _run_poisoned(prepared)
         deviation = truth.worst(first)
         unwritten = _not_finite(first)
         repeats = bool((_bits(_run_poisoned(prepared)) == _bits(first)).all())
+    except (CompileError, InputError, MemoryLimitError, UnsupportedError) as error:
+        refusal = f"{type(error).__name__}: {error}"
+        return CaseOutcome(case.name, float("inf"), bound, 0, refusal, {}, None, None, None)
     except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
         raise DeviceError(f"{variant.name} {dtype_out} on {case.name}: {error}") from error
-    bound = truth.err_bound(dtype_out)
     fault = None
     if deviation.rel_err > bound:
         fault = (

@@ -17,6 +17,7 @@ from asyncsparse_lab.studies.base import Case, Drawing, Table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from asyncsparse_lab.gpu.compile import KernelBuild
     from asyncsparse_lab.records.files import Source
 
 STUDY: Final = "ceilings"
@@ -79,6 +80,13 @@ def measure(case: Case) -> list[Record]:
     trials = probes.PREPARE[case.name]()
     times = timing.time_interleaved([trial.run for trial in trials], "warm", seconds=0.2)
     return [_record(case, trial, time) for trial, time in zip(trials, times, strict=True)]
+
+
+def kernel_builds() -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind the records of each probe."""
+    from asyncsparse_lab.studies.probes import BUILDS
+
+    return dict(BUILDS)
 
 
 def _record(case: Case, trial: Any, time: timing.Timing) -> Record:

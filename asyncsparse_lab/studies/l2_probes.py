@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncsparse_lab.formats import swizzled_tiles
+from asyncsparse_lab.gpu.compile import KernelBuild
 from asyncsparse_lab.gpu.describe import TensorMap
 from asyncsparse_lab.gpu.device import require_gpu
 from asyncsparse_lab.studies.trial import (
@@ -16,7 +17,7 @@ from asyncsparse_lab.studies.trial import (
     INT32,
     POINTER,
     Trial,
-    build,
+    loaded,
     per_second,
     structure,
     trial_of,
@@ -46,6 +47,12 @@ TMA_SHAPES: Final = ((5, 4, 1), (9, 3, 1), (5, 2, 2), (3, 4, 2))
 """Boxes a stage, stages, blocks an SM: BN = 256 and 512 with one block, 256 and 128 with two."""
 
 
+def tma_build(boxes: int, stages: int, together: int) -> KernelBuild:
+    """Return the compilation of one TMA probe."""
+    constants = {"BOXES": boxes, "STAGES": stages, "TOGETHER": together}
+    return KernelBuild("probe_tma.cu", "probe_tma", constants)
+
+
 def prepare_tma() -> list[Trial]:
     """Boxes of a matrix in L2, in the shapes that the BCSR kernels load."""
     import cupy
@@ -58,8 +65,7 @@ def prepare_tma() -> list[Trial]:
         encoded = TensorMap.over(matrix, (64, 64), "bfloat16").encode()
         for boxes, stages, per_sm in TMA_SHAPES:
             for together in (0, 1):
-                constants = {"BOXES": boxes, "STAGES": stages, "TOGETHER": together}
-                kernel = build("probe_tma.cu", "probe_tma", constants)
+                kernel = loaded(tma_build(boxes, stages, together))
                 blocks = per_sm * sm_count
                 landed = cupy.zeros((blocks, 64 * 64), dtype=cupy.uint16)
                 arguments = TmaArguments(
@@ -111,6 +117,12 @@ GATHER_SHAPES: Final = ((512, 16, 4, 2), (512, 16, 4, 4), (2048, 8, 4, 2), (2048
 """Bytes a row, rows a stage, stages, blocks an SM."""
 
 
+def gather_build(row_bytes: int, stage_rows: int, stages: int) -> KernelBuild:
+    """Return the compilation of one gather probe."""
+    constants = {"ROW_BYTES": row_bytes, "STAGE_ROWS": stage_rows, "STAGES": stages}
+    return KernelBuild("probe_gather.cu", "probe_gather", constants)
+
+
 def prepare_gather() -> list[Trial]:
     """Random rows of a matrix in L2: 512 bytes as for N = 256 in bf16, 2 KiB as for N = 1024."""
     import cupy
@@ -123,8 +135,7 @@ def prepare_gather() -> list[Trial]:
         for row_bytes, stage_rows, stages, per_sm in GATHER_SHAPES:
             rows = memory[: set_bytes // 2].reshape(-1, row_bytes // 2)
             indices = rng.integers(0, rows.shape[0], index_count).astype(cupy.int32)
-            constants = {"ROW_BYTES": row_bytes, "STAGE_ROWS": stage_rows, "STAGES": stages}
-            kernel = build("probe_gather.cu", "probe_gather", constants)
+            kernel = loaded(gather_build(row_bytes, stage_rows, stages))
             blocks = per_sm * sm_count
             landed = cupy.zeros((blocks, stage_rows, row_bytes // 2), dtype=cupy.uint16)
             arguments = GatherArguments(
@@ -163,3 +174,11 @@ def _gather_check(rows: Any, indices: Any, landed: Any, loads: int) -> Callable[
         return f"{wrong} blocks ended with other rows" if wrong else None
 
     return fault
+
+
+def kernel_builds() -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind both probes."""
+    return {
+        "tma-l2": [tma_build(*shape[:2], together) for shape in TMA_SHAPES for together in (0, 1)],
+        "gather-l2": [gather_build(*shape[:3]) for shape in GATHER_SHAPES],
+    }

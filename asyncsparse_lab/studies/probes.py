@@ -10,14 +10,15 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats import bfloat16_bits, bfloat16_from_bits, swizzled_tiles
+from asyncsparse_lab.gpu.compile import KernelBuild
 from asyncsparse_lab.gpu.device import require_gpu
-from asyncsparse_lab.studies.l2_probes import prepare_gather, prepare_tma
+from asyncsparse_lab.studies import l2_probes
 from asyncsparse_lab.studies.trial import (
     ALIGNMENT,
     INT32,
     POINTER,
     Trial,
-    build,
+    loaded,
     per_second,
     structure,
     trial_of,
@@ -47,6 +48,18 @@ MbarrierArguments = structure("MbarrierArguments", ("cycles", POINTER), ("rounds
 GridBarrierArguments = structure("GridBarrierArguments", ("arrivals", POINTER), ("rounds", INT32))
 
 
+BUILDS: Final[dict[str, list[KernelBuild]]] = {
+    "copy": [KernelBuild("probe_copy.cu", "probe_copy", {})],
+    "mma": [KernelBuild("probe_mma.cu", "probe_mma", {})],
+    "fma": [KernelBuild("probe_fma.cu", "probe_fma", {"CHAINS": chains}) for chains in (8, 16)],
+    "empty": [KernelBuild("probe_empty.cu", "probe_empty", {})],
+    "mbarrier": [KernelBuild("probe_barrier.cu", "probe_mbarrier", {})],
+    "grid-barrier": [KernelBuild("probe_barrier.cu", "probe_grid_barrier", {})],
+    **l2_probes.kernel_builds(),
+}
+"""The compilations behind each probe; cuBLAS has none."""
+
+
 def _right() -> None:
     return None
 
@@ -59,7 +72,7 @@ def prepare_copy() -> list[Trial]:
     source = cupy.random.default_rng(0).random(_COPY_BYTES // 8)
     target = cupy.zeros_like(source)
     rates = per_second(2 * _COPY_BYTES, "tb_per_s")
-    kernel = build("probe_copy.cu", "probe_copy")
+    kernel = loaded(BUILDS["copy"][0])
     arguments = CopyArguments(source.data.ptr, target.data.ptr, _COPY_BYTES // 16)
 
     def fault() -> str | None:
@@ -93,7 +106,7 @@ def prepare_mma() -> list[Trial]:
     )
     tiles = cupy.asarray(np.concatenate([swizzled_tiles(x).ravel() for x in (a, b)]))
     sums = cupy.zeros(sm_count * 256, dtype=cupy.float32)
-    kernel = build("probe_mma.cu", "probe_mma")
+    kernel = loaded(BUILDS["mma"][0])
     arguments = MmaArguments(tiles.data.ptr, sums.data.ptr, _MMA_ITERATIONS)
     launch = kernel.prepare(sm_count, 256, tiles.nbytes + ALIGNMENT, arguments)
     flops = sm_count * _MMA_ITERATIONS * 2 * (2 * 64 * 64 * 256)
@@ -164,9 +177,10 @@ def prepare_fma() -> list[Trial]:
 
     blocks, threads = 2 * require_gpu().sm_count, 1024
     trials = []
-    for chains in (8, 16):
+    for build in BUILDS["fma"]:
+        chains = build.constants["CHAINS"]
         sums = cupy.zeros(blocks * threads, dtype=cupy.float32)
-        kernel = build("probe_fma.cu", "probe_fma", {"CHAINS": chains})
+        kernel = loaded(build)
         launch = kernel.prepare(
             blocks, threads, 0, FmaArguments(sums.data.ptr, 0.5, 1.0, _FMA_ITERATIONS)
         )
@@ -191,7 +205,7 @@ def prepare_fma() -> list[Trial]:
 
 def prepare_empty() -> list[Trial]:
     """One launch of a kernel that does nothing."""
-    kernel = build("probe_empty.cu", "probe_empty")
+    kernel = loaded(BUILDS["empty"][0])
     launch = kernel.prepare(1, 32, 0, EmptyArguments(0))
     return [trial_of(kernel, launch, (), params={}, rates=lambda median_us: {}, fault=_right)]
 
@@ -201,7 +215,7 @@ def prepare_mbarrier() -> list[Trial]:
     import cupy
 
     cycles = cupy.zeros(1, dtype=cupy.int64)
-    kernel = build("probe_barrier.cu", "probe_mbarrier")
+    kernel = loaded(BUILDS["mbarrier"][0])
     launch = kernel.prepare(1, 64, 0, MbarrierArguments(cycles.data.ptr, _ROUNDS))
     return [
         trial_of(
@@ -221,7 +235,7 @@ def prepare_grid_barrier() -> list[Trial]:
 
     sm_count = require_gpu().sm_count
     arrivals = cupy.zeros(1, dtype=cupy.uint32)
-    kernel = build("probe_barrier.cu", "probe_grid_barrier")
+    kernel = loaded(BUILDS["grid-barrier"][0])
     arguments = GridBarrierArguments(arrivals.data.ptr, _ROUNDS)
     launch = kernel.prepare(sm_count, 128, 0, arguments, cooperative=True)
 
@@ -250,8 +264,8 @@ PREPARE: Final[dict[str, Callable[[], list[Trial]]]] = {
     "mma": prepare_mma,
     "cublas": prepare_cublas,
     "fma": prepare_fma,
-    "tma-l2": prepare_tma,
-    "gather-l2": prepare_gather,
+    "tma-l2": l2_probes.prepare_tma,
+    "gather-l2": l2_probes.prepare_gather,
     "empty": prepare_empty,
     "mbarrier": prepare_mbarrier,
     "grid-barrier": prepare_grid_barrier,

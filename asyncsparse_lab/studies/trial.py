@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from asyncsparse_lab.gpu.compile import compile_kernel
+from asyncsparse_lab.gpu.compile import KernelBuild, compile_kernel
 from asyncsparse_lab.gpu.launch import Kernel, load
 
 ALIGNMENT: Final = 1024
@@ -49,9 +49,9 @@ def structure(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-def build(source: str, entry: str, constants: Mapping[str, int] | None = None) -> Kernel:
-    """Compile and load a probe; all are built for sm_90a, which TMA and wgmma need."""
-    return load(compile_kernel(source, entry, constants or {}))
+def loaded(build: KernelBuild) -> Kernel:
+    """Compile and load a probe."""
+    return load(compile_kernel(build.source, build.entry, build.constants, build.arch))
 
 
 def trial_of(kernel: Kernel, run: Callable[[], None], keep: tuple[Any, ...], **more: Any) -> Trial:

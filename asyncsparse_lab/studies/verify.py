@@ -18,8 +18,18 @@ from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm import sanitize, verify
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
+from asyncsparse_lab.spmm.variants import (
+    OUTPUT_TYPES,
+    VARIANTS,
+    Build,
+    Variant,
+    all_builds,
+    find_variant,
+)
+from asyncsparse_lab.studies import registers
 from asyncsparse_lab.studies.base import Case, Study, Table
+from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL
+from asyncsparse_lab.studies.spmm_common import kernel_build
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,13 +45,44 @@ LAUNCHES: Final = 10_000
 _ORACLE_COLUMNS: Final = 17
 
 
+SUBJECTS: Final = (*VARIANTS.values(), OWN_KERNEL)
+"""Every named variant, and the example of one's own kernel."""
+
+
+def builds_of(variant: Variant) -> list[Build]:
+    """Return every build of a variant that some study launches, each once."""
+    builds = [build for build in all_builds() if build.variant.name == variant.name]
+    if variant.name not in VARIANTS:
+        builds = [Build(variant, dtype_out) for dtype_out in OUTPUT_TYPES]
+        builds.append(Build(variant.with_constants(DEBUG_DELAYS=1), "bfloat16"))
+    for case in registers.cases():
+        for member in registers.builds(case):
+            build = Build(member, registers.DTYPE_OUT)
+            if member.name == variant.name and build not in builds:
+                builds.append(build)
+    return builds
+
+
+def kernel_builds() -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind the records of each variant."""
+    return {
+        variant.name: [kernel_build(*build) for build in builds_of(variant)] for variant in SUBJECTS
+    }
+
+
+def find_subject(name: str) -> Variant:
+    """Return a variant or the example by its name."""
+    return OWN_KERNEL if name == OWN_KERNEL.name else find_variant(name)
+
+
 def cases() -> list[Case]:
     """Return all of it: the oracle itself, the edge cases, the launches, the sanitizer."""
     found = [Case("oracle", params={"kind": "oracle"}, seconds=10)]
-    for kind, seconds in (("edge-cases", 25.0), ("launches", 15.0)):
-        for name in VARIANTS:
-            params = {"kind": kind, "variant": name}
-            found.append(Case(f"{kind}-{name}", params=params, seconds=seconds))
+    for kind in ("edge-cases", "launches"):
+        for variant in SUBJECTS:
+            seconds = 10 + 0.5 * len(builds_of(variant)) if kind == "edge-cases" else 12.0
+            params = {"kind": kind, "variant": variant.name}
+            found.append(Case(f"{kind}-{variant.name}", params=params, seconds=seconds))
     for tool in sanitize.TOOLS:
         params = {"kind": "sanitize", "tool": tool}
         found.append(Case(f"sanitize-{tool}", params=params, seconds=40))
@@ -54,9 +95,9 @@ def measure(case: Case) -> list[Record]:
     if kind == "oracle":
         return _check_oracle(case)
     if kind == "edge-cases":
-        return _run_edge_cases(case, find_variant(case.params["variant"]))
+        return _run_edge_cases(case, find_subject(case.params["variant"]))
     if kind == "launches":
-        return [_launch(case, find_variant(case.params["variant"]))]
+        return [_launch(case, find_subject(case.params["variant"]))]
     return [_sanitize(case, case.params["tool"])]
 
 
@@ -100,12 +141,8 @@ def _check_oracle(case: Case) -> list[Record]:
 
 
 def _run_edge_cases(case: Case, variant: Variant) -> list[Record]:
-    builds = [
-        build
-        for build in all_builds()
-        if build.variant.name == variant.name and not build.variant.constants.get("DEBUG_DELAYS")
-    ]
-    compile_ahead(builds)
+    builds = [b for b in builds_of(variant) if not b.variant.constants.get("DEBUG_DELAYS")]
+    compile_many([kernel_build(*build) for build in builds])
     records = []
     for build in builds:
         suite = [edge for edge in EDGE_CASES if edge.scope != "named" or build.variant == variant]
@@ -115,21 +152,6 @@ def _run_edge_cases(case: Case, variant: Variant) -> list[Record]:
             records.append(_record(case, build.variant, build.dtype_out, "error", str(error)))
             break  # the GPU answers nothing any more
     return records
-
-
-def compile_ahead(builds: Sequence[Build]) -> None:
-    """Compile several builds on all cores, so that the cache has them when they are launched."""
-    compile_many(
-        [
-            KernelBuild(
-                build.variant.path,
-                build.variant.entry,
-                build.variant.macros(build.dtype_out),
-                build.variant.arch,
-            )
-            for build in builds
-        ]
-    )
 
 
 def _edge_record(case: Case, variant: Variant, dtype_out: str, suite: Sequence[EdgeCase]) -> Record:

@@ -1,0 +1,75 @@
+"""What the GPU studies of sparse times dense share: inputs with their truth, ceilings, one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.formats import BCSR
+from asyncsparse_lab.gpu.compile import KernelBuild
+from asyncsparse_lab.matrices import load_matrix
+from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.oracle import Reference, reference, sample_rows
+from asyncsparse_lab.spmm.product import Product
+from asyncsparse_lab.spmm.variants import Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from asyncsparse_lab.studies.ceilings import MeasuredCeilings
+
+
+@lru_cache(maxsize=1)
+def product_with_truth(matrix: str, n: int) -> tuple[Product, Reference]:
+    """Return a random product on a matrix and its FP64 reference.
+
+    The last one is kept: cases that differ in the output type share it.
+    """
+    product = Product.random(load_matrix(matrix), n)
+    return product, reference(product.A, product.B, sample_rows(product.A, n))
+
+
+def ceilings_here() -> MeasuredCeilings | None:
+    """Return the recorded ceilings of the GPU in use, or None where there are none yet."""
+    from asyncsparse_lab.gpu.device import require_gpu
+    from asyncsparse_lab.studies.ceilings import load_ceilings
+
+    try:
+        return load_ceilings(require_gpu().slug)
+    except InputError:
+        return None
+
+
+def with_blocks(records: list[Record], product: Product) -> list[Record]:
+    """Add to the results of our kernels how many 64 x 64 blocks they multiply, and their fill."""
+    size = BCSR.predict(product.A, (64, 64))
+    blocks = {"blocks": size.stored, "fill_ratio": size.fill_ratio}
+    return [
+        replace(record, result={**record.result, **blocks})
+        if record.backend == "asyncsparse" and record.status == "passed"
+        else record
+        for record in records
+    ]
+
+
+def kernel_build(variant: Variant, dtype_out: str) -> KernelBuild:
+    """Return the compilation of a variant for an output type."""
+    return KernelBuild(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
+
+
+def rows_of_one_gpu(frame: pd.DataFrame, gpu: str) -> pd.DataFrame:
+    """Return the rows of one GPU; an empty name means the only one that there is.
+
+    Raises
+    ------
+    InputError
+        The name is empty and the records are of several GPUs, or it is not among them.
+    """
+    there = sorted(set(frame["gpu"]))
+    if not gpu and len(there) <= 1:
+        return frame
+    if gpu not in there:
+        raise InputError(f"gpu={gpu!r}: the records are of {', '.join(there)}")
+    return frame[frame["gpu"] == gpu]
