@@ -144,7 +144,8 @@ def fact_rows(facts: MatrixFacts) -> Iterator[tuple[str, str]]:
     if facts.explicit_zeros or facts.duplicates:
         yield (
             "in the file",
-            f"{facts.explicit_zeros:,} explicit zeros dropped, {facts.duplicates:,} duplicates summed",
+            f"{facts.explicit_zeros:,} explicit zeros dropped,"
+            f" {facts.duplicates:,} duplicates summed",
         )
     yield (
         "symmetry",

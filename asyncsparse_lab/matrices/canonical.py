@@ -52,7 +52,7 @@ def canonical(matrix: coo_array[Any] | csr_array[Any]) -> Canonical:
             raise InputError(f"integer value {largest} is above 2^53 and would be rounded")
     dtype = np.complex128 if np.issubdtype(data.dtype, np.complexfloating) else np.float64
     result: csr_array[Any] = sp.csr_array(cast(Any, matrix), dtype=dtype, copy=True)
-    before = result.nnz
+    before = matrix.nnz  # the conversion has summed some duplicates already
     result.sum_duplicates()
     summed = result.nnz
     result.eliminate_zeros()

@@ -24,6 +24,7 @@ import scipy.sparse as sp
 
 from asyncsparse_lab.errors import InputError, MatrixFileError
 from asyncsparse_lab.matrices.canonical import canonical
+from asyncsparse_lab.matrices.memory import physical_bytes
 from asyncsparse_lab.matrices.mm_check import (
     Header,
     TextCensus,
@@ -122,13 +123,10 @@ def read_matrix_market(path: str | os.PathLike[str]) -> LoadedMatrix:
 
 def _read(file: Path) -> LoadedMatrix:
     header = read_header(file)
+    _require_plausible(file, header)
     census = TextCensus(header.body_offset)
     try:
         raw = _parse(file, header, census)
-    except MemoryError as error:
-        raise MatrixFileError(
-            f"{file}: line {header.size_line}: {header.entries} entries do not fit into memory"
-        ) from error
     except (ValueError, OverflowError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise MatrixFileError(find_fault(file, header, str(error))) from error
     if census.looks_wrong(header):
@@ -164,13 +162,28 @@ def _read(file: Path) -> LoadedMatrix:
 
 def _parse(file: Path, header: Header, census: TextCensus) -> Any:
     """Let SciPy parse: a plain file by its path, which is fastest, a compressed one as a stream."""
-    if header.compressed:
-        with open_text(file, compressed=True) as source:
+    # SciPy takes these endings at their word; we have looked.
+    if header.compressed or file.suffix in (".gz", ".bz2"):
+        with open_text(file, compressed=header.compressed) as source:
             return scipy.io.mmread(cast(Any, _WatchedStream(source, census)), spmatrix=False)
     with open(file, "rb") as source:
         while chunk := source.read(1 << 22):
             census.add(chunk)
     return scipy.io.mmread(file, spmatrix=False)
+
+
+def _require_plausible(file: Path, header: Header) -> None:
+    """Refuse a size line that the file cannot fulfil, before SciPy allocates what it says."""
+    # An entry takes a digit and a line end at least; deflate packs 1032 bytes into one.
+    text_bytes = file.stat().st_size * (1032 if header.compressed else 1)
+    if header.entries > text_bytes // 2 + 1:
+        raise MatrixFileError(find_fault(file, header, "the size line is wrong"))
+    # Of a row there are two offsets, also while it is converted.
+    if 16 * (header.rows + header.cols) > physical_bytes():
+        raise MatrixFileError(
+            f"{file}: line {header.size_line}: {header.rows} x {header.cols} does not fit into"
+            " the memory of this machine"
+        )
 
 
 def _require_finite(file: Path, header: Header, values: Any) -> None:

@@ -102,6 +102,8 @@ def read_header(file: Path) -> Header:
     except _READ_ERRORS as error:
         raise fail(number + 1, f"the gzip data is damaged or cut off ({error})") from error
 
+    if not banner:
+        raise fail(1, "the file is empty")
     words = banner.decode("latin-1").lower().split()
     if len(words) != 5 or words[1] != "matrix":
         raise fail(1, "the banner is not '%%MatrixMarket matrix LAYOUT FIELD SYMMETRY'")

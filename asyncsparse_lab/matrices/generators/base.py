@@ -7,7 +7,6 @@ ill-typed or out of range is refused here, once, before anything is built.
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.matrices.canonical import with_small_index
+from asyncsparse_lab.matrices.memory import physical_bytes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -146,7 +146,7 @@ class GeneratorCall:
             The machine has not enough memory for it.
         """
         wanted = BYTES_PER_ELEMENT * self.generator.elements(**self.values)
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        there = physical_bytes()
         if wanted > there:
             raise MemoryLimitError(
                 f"{self} would take about {wanted / 1e9:.1f} GB to build, this machine has"
