@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncsparse_lab.records import Record
+from asyncsparse_lab.records import Record, append_case, append_run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,3 +72,27 @@ def make_record() -> Callable[..., Record]:
         return Record(**(values | keys))
 
     return make
+
+
+class Checkout:
+    """An empty checkout in a temporary folder, with records to be put in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("kernels", "notebooks", "data/recorded"):
+            (root / name).mkdir(parents=True)
+
+    def record(self, device: str, records: Sequence[Record], **run: Any) -> None:
+        """Commit the records of one case and the provenance of its run."""
+        folder = self.root / "data" / "recorded" / device
+        append_case(folder / f"{records[0].study}.jsonl", records)
+        append_run(folder, {"run": records[0].run, "utc": "2026-01-01T00:00:00Z", **run})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """The package looks for kernels, notebooks and records in a temporary checkout."""
+    made = Checkout(tmp_path / "checkout")
+    for module in ("resources", "records.files", "cli.reproduce"):
+        monkeypatch.setattr(f"asyncsparse_lab.{module}.checkout_root", lambda: made.root)
+    return made

@@ -68,7 +68,7 @@ def _status(name: str, source: Any) -> Iterator[dict[str, Any]]:
     folders += [path for path in record_folders(source) if (path.name == "cpu") == on_cpu]
     for folder in folders or [None]:
         held = [] if folder is None else newest(read_records(folder / f"{name}.jsonl"))
-        flags = stale_flags(name, [(r.variant, r.kernel_hash, r.compiler) for r in held])
+        flags = stale_flags(name, held)
         stale = {record.case for record, flag in zip(held, flags, strict=True) if flag}
         missing = cases.keys() - {record.case for record in held}
         again = [case for case in cases if case in missing | stale]

@@ -11,7 +11,7 @@ import typer
 
 from asyncsparse_lab.errors import InputError, NotebookError
 from asyncsparse_lab.records.files import Source
-from asyncsparse_lab.records.stale import compiler_here, mark_stale
+from asyncsparse_lab.records.stale import compiler_here
 from asyncsparse_lab.report import files
 from asyncsparse_lab.report.notebooks import Job, Result, choose, replace_folder, run_all
 from asyncsparse_lab.report.page import write_report
@@ -86,7 +86,7 @@ def _compile_kernels(work: list[Job], records: Source) -> None:
 
     for job in work:
         for name in job.studies:
-            mark_stale(name, load_records(name, records))
+            load_records(name, records, judge_kernels=True)
 
 
 def _tell(result: Result) -> None:

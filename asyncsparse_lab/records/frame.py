@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.errors import InputError
@@ -25,7 +24,9 @@ COMPARABLE: Final = (
 """Columns in which two rows must agree for a ratio between them to mean anything."""
 
 
-def load_records(study: str, source: Source = "recorded") -> pd.DataFrame:
+def load_records(
+    study: str, source: Source = "recorded", *, judge_kernels: bool = False
+) -> pd.DataFrame:
     """Return a study's records, a row each; of each case the newest run, whole.
 
     Parameters
@@ -34,6 +35,8 @@ def load_records(study: str, source: Source = "recorded") -> pd.DataFrame:
         Such as ``"bcsr-ablation"``.
     source : {"recorded", "local"}
         The committed records, or one's own below ``data/local``.
+    judge_kernels : bool
+        Compile the kernels behind the records (cached, no GPU needed) and add ``stale``.
 
     Returns
     -------
@@ -44,7 +47,9 @@ def load_records(study: str, source: Source = "recorded") -> pd.DataFrame:
         ``gpu``, ``gpu_name``, ``utc``
             folder, name of the GPU (for CPU studies of the processor), start of the run;
         ``density``
-            nnz / (m k).
+            nnz / (m k);
+        ``stale``
+            whether the kernel has changed since, where asked for.
 
         No records give a frame without rows.
 
@@ -54,25 +59,27 @@ def load_records(study: str, source: Source = "recorded") -> pd.DataFrame:
         There is no such study or source.
     RecordError
         A file does not follow the schema.
+    CompileError
+        A kernel that is to be judged does not compile.
     """
+    from asyncsparse_lab.records.stale import stale_flags
     from asyncsparse_lab.studies import find_study
 
     find_study(study)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    records: list[Record] = []
     for folder in record_folders(source):
-        rows += _rows(folder, study)
-    return _frame(rows)
+        held = newest(read_records(folder / f"{study}.jsonl"))
+        runs = read_runs(folder)
+        rows += [_row(record, runs.get(record.run or "", {}), folder.name) for record in held]
+        records += held
+    frame = _frame(rows)
+    return frame.assign(stale=stale_flags(study, records)) if judge_kernels else frame
 
 
 def frame_of(records: list[Record], *, gpu: str = "", gpu_name: str = "") -> pd.DataFrame:
     """Return records that are not in a file yet as the frame that :func:`load_records` gives."""
     return _frame([_row(record, {}, gpu, gpu_name) for record in records])
-
-
-def _rows(folder: Path, study: str) -> list[dict[str, Any]]:
-    records = newest(read_records(folder / f"{study}.jsonl"))
-    runs = read_runs(folder)
-    return [_row(record, runs.get(record.run or "", {}), folder.name) for record in records]
 
 
 def _row(

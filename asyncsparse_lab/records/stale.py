@@ -1,28 +1,61 @@
-"""Which records were measured with a kernel that has changed since.
+"""Which records were measured with code that has changed since.
 
-A record names the SHA-256 of its cubin.  The sources as they are now are compiled again (no GPU
-needed, cached); a record whose hash is none of its variant's is stale.  Cubins of different
-compilers differ for no fault of the source, so a record is judged only by its own compiler.
+A record names the SHA-256 of its cubin, and of what the host did for it.  The sources as they are
+now are compiled again (no GPU needed, cached); a record whose hash is none of its variant's is
+stale.  Cubins of different compilers differ for no fault of the source, so a record is judged only
+by its own compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from asyncsparse_lab.errors import CompileError
+from asyncsparse_lab.errors import CompileError, InputError
+from asyncsparse_lab.records.record import Record
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from asyncsparse_lab.gpu.compile import KernelBuild
 
 
+def stale_flags(study: str, records: Sequence[Record]) -> list[bool]:
+    """Return for each record of a study whether its kernel or its host code has changed.
+
+    A record without a hash, or of a compiler that is not the one here, is not stale as far as
+    anybody can tell.
+
+    Raises
+    ------
+    CompileError
+        A kernel does not compile.
+    """
+    here = compiler_here()
+    return [
+        record.kernel_hash is not None
+        and record.compiler == here
+        and (
+            record.kernel_hash not in kernel_hashes(study, record.variant) or _host_changed(record)
+        )
+        for record in records
+    ]
+
+
+def compiler_here() -> str | None:
+    """Return the compiler that would judge, None where there is none."""
+    from asyncsparse_lab.gpu.nvrtc import compiler_version
+
+    try:
+        return compiler_version()
+    except CompileError:
+        return None
+
+
+@cache
 def kernel_builds(study: str) -> dict[str, list[KernelBuild]]:
     """Return variant -> every compilation that may stand behind its records in a study.
 
-    The table of kernels gives them; a study with kernels of its own (probes) adds them by a
+    The table of kernels gives them; a study that builds others (probes, a sweep) names them by a
     function ``kernel_builds()`` of its module.
     """
     from asyncsparse_lab.gpu.compile import KernelBuild
@@ -40,63 +73,39 @@ def kernel_builds(study: str) -> dict[str, list[KernelBuild]]:
     return builds
 
 
-def present_hashes(study: str, variants: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return variant -> kernel hashes that the sources give now; unknown variants are left out.
-
-    Raises
-    ------
-    CompileError
-        There is no compiler, or a kernel does not compile.
-    """
-    wanted = set(variants)
-    if not wanted:
-        return {}
-    builds = kernel_builds(study)
-    return {name: _hashes(study, name) for name in sorted(wanted) if name in builds}
-
-
 @cache
-def _hashes(study: str, variant: str) -> frozenset[str]:
-    from asyncsparse_lab.gpu.compile import compile_many
-
-    built = compile_many(kernel_builds(study)[variant])
-    for item in built:
-        if isinstance(item, CompileError):
-            raise item
-    return frozenset(item.kernel_hash for item in built if not isinstance(item, CompileError))
-
-
-def compiler_here() -> str | None:
-    """Return the compiler that would judge, None where there is none."""
-    from asyncsparse_lab.gpu.nvrtc import compiler_version
-
-    try:
-        return compiler_version()
-    except CompileError:
-        return None
-
-
-def stale_flags(study: str, made: Sequence[tuple[str, Any, Any]]) -> list[bool]:
-    """Return for each (variant, kernel hash, compiler) whether that kernel has changed.
-
-    A row without a hash, or of a compiler that is not the one here, is not stale as far as
-    anybody can tell.
+def kernel_hashes(study: str, variant: str) -> frozenset[str]:
+    """Return the hashes that a variant's sources give now; none for a variant that is gone.
 
     Raises
     ------
     CompileError
         A kernel does not compile.
     """
-    here = compiler_here()
-    judged = [isinstance(kernel, str) and compiler == here for _, kernel, compiler in made]
-    hashes = present_hashes(study, (row[0] for row, yes in zip(made, judged, strict=True) if yes))
-    return [
-        yes and kernel not in hashes.get(variant, frozenset())
-        for (variant, kernel, _), yes in zip(made, judged, strict=True)
-    ]
+    from asyncsparse_lab.gpu.compile import compile_many
+
+    hashes = set()
+    for built in compile_many(kernel_builds(study).get(variant, [])):
+        if isinstance(built, CompileError):
+            raise built
+        hashes.add(built.kernel_hash)
+    return frozenset(hashes)
 
 
-def mark_stale(study: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame of a study with a column ``stale``."""
-    made = list(zip(frame["variant"], frame["kernel_hash"], frame["compiler"], strict=True))
-    return frame.assign(stale=stale_flags(study, made))
+def _host_changed(record: Record) -> bool:
+    """Return whether the table's entry or the layout differs from what the record was made with."""
+    from asyncsparse_lab.spmm.run import host_hash
+    from asyncsparse_lab.spmm.variants import VARIANTS
+
+    if record.host_hash is None or record.variant not in VARIANTS:
+        return False
+    variant = VARIANTS[record.variant]
+    chosen = {
+        name: record.params[name.lower()]
+        for name in (*variant.constants, "DEBUG_DELAYS")
+        if name.lower() in record.params
+    }
+    try:
+        return host_hash(variant.with_constants(**chosen)) != record.host_hash
+    except InputError:  # these constants are no longer accepted
+        return True

@@ -12,7 +12,6 @@ from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.records.files import Source, record_folders
 from asyncsparse_lab.records.frame import load_records
-from asyncsparse_lab.records.stale import mark_stale
 from asyncsparse_lab.report import files
 from asyncsparse_lab.studies import find_study, load_study
 from asyncsparse_lab.studies.base import Drawing, Study, Table
@@ -40,10 +39,10 @@ def open_study(name: str, records: Source = "recorded", out: str | Path = "") ->
         There is no such study, or nothing was measured for it.
     """
     study = find_study(name)
-    frame = load_records(name, records)
+    frame = load_records(name, records, judge_kernels=True)
     if frame.empty:
         raise InputError(f"no {records} records of {name}: asyncsparse measure {name}")
-    return StudyReport(study, load_study(name), mark_stale(name, frame), records, out)
+    return StudyReport(study, load_study(name), frame, records, out)
 
 
 class StudyReport:

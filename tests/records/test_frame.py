@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.records import append_case, append_run
 from asyncsparse_lab.records.frame import (
     frame_of,
     geometric_mean,
@@ -16,20 +15,9 @@ from asyncsparse_lab.records.frame import (
 )
 
 
-@pytest.fixture
-def recorded(tmp_path, monkeypatch):
-    """An empty checkout; returns its folder of records."""
-    for name in ("kernels", "data/recorded"):
-        (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setattr("asyncsparse_lab.resources.checkout_root", lambda: tmp_path)
-    return tmp_path / "data" / "recorded"
-
-
-def test_params_results_and_provenance_become_columns(recorded, make_record):
+def test_params_results_and_provenance_become_columns(checkout, make_record):
     record = make_record(study="formats", params={"stages": 3}, result={"useful_tflops": 1.5})
-    folder = recorded / "nvidia-h200"
-    append_case(folder / "formats.jsonl", [record])
-    append_run(folder, {"run": record.run, "utc": "2026-01-01", "gpu": {"name": "NVIDIA H200"}})
+    checkout.record("nvidia-h200", [record], utc="2026-01-01", gpu={"name": "NVIDIA H200"})
     (row,) = load_records("formats").to_dict("records")
     assert row["params.stages"] == 3
     assert row["result.useful_tflops"] == 1.5
@@ -37,7 +25,7 @@ def test_params_results_and_provenance_become_columns(recorded, make_record):
     assert row["density"] == 4 / 16
 
 
-def test_no_records_give_a_frame_with_columns(recorded):
+def test_no_records_give_a_frame_with_columns(checkout):
     frame = load_records("formats")
     assert frame.empty
     assert {"case", "median_us", "gpu_name", "density"} <= set(frame.columns)
