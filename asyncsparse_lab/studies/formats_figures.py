@@ -59,14 +59,18 @@ def fill(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         for axis, variant in zip(line, FORMAT_TITLES, strict=True):
             part = rows[(rows["suite"] == suite) & (rows["variant"] == variant)]
             _fill_lines(axis, part, variant)
-            axis.set_title(f"{FORMAT_TITLES[variant]}, {_count(part)} {_suite_title(suite)}")
+            axis.set_title(
+                f"{FORMAT_TITLES[variant]}, {part['case'].nunique()} {_suite_title(suite)}"
+            )
             if variant == "bcsr":
                 _draw_thresholds(axis, claims)
         line[0].set_ylabel("fill ratio")
     axes[-1][0].set_xlabel("rows and columns of a block")
     axes[-1][1].set_xlabel("rows of a window")
-    axes[0][1].legend(loc="lower left", fontsize=7)
-    style.provenance(figure, rows)
+    axes[0][0].set_ylim(top=2.5)
+    for axis in axes[0]:
+        axis.legend(loc="lower left", fontsize=7)
+    _provenance(figure, rows)
     return Drawing(
         figure,
         _table(rows, "variant", "size", "fill_ratio"),
@@ -79,11 +83,12 @@ def fill(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
 
 def _fill_lines(axis: Axes, part: pd.DataFrame, variant: str) -> None:
     table = part.pivot(index="size", columns="case", values="result.fill_ratio")
-    axis.plot(table.index, table.to_numpy(), color="#909090", linewidth=0.6, alpha=0.5)
+    lines = axis.plot(table.index, table.to_numpy(), color="#808080", linewidth=0.6, alpha=0.4)
+    lines[0].set_label("a matrix")
     color = style.look(variant).color
     low, high = table.quantile(0.25, axis=1), table.quantile(0.75, axis=1)
     axis.fill_between(
-        table.index, low, high, color=color, alpha=0.25, linewidth=0, label="middle half"
+        table.index, low, high, color=color, alpha=0.35, linewidth=0, label="middle half", zorder=3
     )
     axis.plot(
         table.index,
@@ -91,6 +96,7 @@ def _fill_lines(axis: Axes, part: pd.DataFrame, variant: str) -> None:
         color=color,
         marker=style.look(variant).marker,
         label="median",
+        zorder=4,
     )
     best = part[part["size"] == SIZE].sort_values("result.fill_ratio").iloc[-1]
     axis.annotate(
@@ -119,8 +125,8 @@ def stored_bytes(rows: pd.DataFrame) -> Drawing:
     table["csr"] = table["nnz"] * (VALUE_BYTES + 4) + 8 * (table["m"] + 1)
     table["dense"] = table["m"] * table["k"] * VALUE_BYTES
     table["density"] = table["nnz"] / (table["m"] * table["k"])
-    suites = list(table["suite"].unique())
-    figure, axes = _panels(1, len(suites), height=3.6, sharey=True)
+    suites = list(chosen["suite"].unique())
+    figure, axes = _panels(1, len(suites), height=3.6, sharex=True, sharey=True)
     names = {
         "dense": "dense",
         "bcsr": f"BCSR {SIZE} x {SIZE}",
@@ -148,7 +154,7 @@ def stored_bytes(rows: pd.DataFrame) -> Drawing:
         axis.set_title(f"{len(part)} {_suite_title(suite)}")
     axes[0][0].set_ylabel("stored bytes per non-zero")
     axes[0][-1].legend(loc="upper right", fontsize=7)
-    style.provenance(figure, chosen)
+    _provenance(figure, chosen)
     for name in names:
         table[f"bytes_{name}"] = table[name].astype("int64")
     columns = ["suite", "matrix", "density", "nnz", *(f"bytes_{name}" for name in names)]
@@ -167,8 +173,10 @@ def columns(rows: pd.DataFrame) -> Drawing:
     chosen = rows[(rows["variant"] == "wcsr") & (rows["size"] == SIZE)].copy()
     chosen["window_nnz"] = chosen["nnz"] / np.ceil(chosen["m"] / SIZE)
     suites = list(chosen["suite"].unique())
-    figure, axes = _panels(1, len(suites), height=3.8, sharey=True)
+    figure, axes = _panels(1, len(suites), height=3.8, sharex=True, sharey=True)
     top = 1.5 * float(chosen["result.columns_max"].max())
+    nnz = chosen.loc[chosen["nnz"] > 0, "window_nnz"]
+    ends = np.array([0.7 * nnz.min(), 1.4 * nnz.max()])
     for axis, suite in zip(axes[0], suites, strict=True):
         part = chosen[chosen["suite"] == suite]
         x = part["window_nnz"]
@@ -189,24 +197,22 @@ def columns(rows: pd.DataFrame) -> Drawing:
             color=color,
             marker=marker,
             markersize=4,
+            clip_on=False,
             label="median window",
         )
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_ylim(0.5, top)
-        axis.xaxis.set_major_formatter(FuncFormatter(_plain))
-        axis.yaxis.set_major_formatter(FuncFormatter(_plain))
-        ends = np.array(axis.get_xlim())
         axis.plot(ends, ends, color="#404040", linewidth=0.9, label="a non-zero a column")
         axis.plot(ends, ends / SIZE, color="#404040", linewidth=0.9, linestyle=":",
                   label="columns without a zero")  # fmt: skip
         axis.axhline(16, color="#404040", linewidth=0.9, linestyle="--", label="one WGMMA step")
-        axis.set_xlim(ends[0], ends[1])
         axis.set_title(f"{len(part)} {_suite_title(suite)}")
         axis.set_xlabel(f"non-zeros of a window of {SIZE} rows, mean")
     axes[0][0].set_ylabel("stored columns of a window")
-    axes[0][-1].legend(loc="lower right", fontsize=7)
-    style.provenance(figure, chosen)
+    axes[0][0].set_xlim(ends[0], ends[1])
+    _legend_above(figure, axes[0][0])
+    _provenance(figure, chosen)
     data = _table(
         chosen, "window_nnz", "columns_min", "columns_q1", "columns_median", "columns_q3",
         "columns_max",
@@ -248,10 +254,8 @@ def choice(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         axis.grid(False, axis="y")
         axis.invert_yaxis()
     axes[0][0].set_ylabel("block size")
-    figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=7
-    )
-    style.provenance(figure, chosen)
+    _legend_above(figure, axes[0][0])
+    _provenance(figure, chosen)
     return Drawing(
         figure,
         _table(chosen, "size", "fill_ratio", "verdict", "picks"),
@@ -271,13 +275,10 @@ def _panels(lines: int, columns: int, height: float, **options: Any) -> tuple[Fi
 
 
 def _draw_thresholds(axis: Axes, claims: pd.DataFrame) -> None:
-    for per_cent in _thresholds_of(claims):
-        axis.axhline(
-            per_cent / 100,
-            color=style.DOCUMENT_COLOUR,
-            linewidth=1,
-            linestyle="--",
-        )
+    good, suitable = _thresholds_of(claims)
+    looks: dict[str, Any] = {"color": style.DOCUMENT_COLOUR, "linewidth": 1.0, "linestyle": "--"}
+    axis.axhline(suitable / 100, label=f"article: {suitable:g} % and {good:g} %", **looks)
+    axis.axhline(good / 100, **looks)
 
 
 def _thresholds_of(claims: pd.DataFrame) -> list[float]:
@@ -298,8 +299,14 @@ def _table(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
     return result.reset_index(drop=True)
 
 
-def _count(rows: pd.DataFrame) -> int:
-    return int(rows["case"].nunique())
+def _legend_above(figure: Figure, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=5, fontsize=7)
+
+
+def _provenance(figure: Figure, rows: pd.DataFrame) -> None:
+    """Write the line below, in which a matrix of two suites counts twice, as it is drawn."""
+    style.provenance(figure, rows.assign(matrix=rows["case"]))
 
 
 def _suite_title(suite: str) -> str:
@@ -312,7 +319,3 @@ def _short(name: str) -> str:
 
 def _percent(value: float, _: int) -> str:
     return f"{100 * value:g} %"
-
-
-def _plain(value: float, _: int) -> str:
-    return f"{value:g}"

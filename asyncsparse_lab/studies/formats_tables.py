@@ -22,18 +22,18 @@ _FEATURES: Final = (
     ("Loads of B", "TMA, 64 consecutive rows", "gather, one row a column", "bcsr-ablation"),
     (
         "Overlap",
-        "producer and consumer warpgroups, ring of 3 stages",
+        "producer and consumer warpgroups, ring of stages",
         "none: one warpgroup loads, then computes",
         "stages",
     ),
-    ("Registers", "setmaxnreg 24 / 240", "as compiled", "registers"),
+    ("Registers", "moved from producer to consumers (setmaxnreg)", "as compiled", "registers"),
     (
         "Balance",
         "one thread block a block row and column tile",
         "windows cut at MAX_COLS_PER_TASK, partial sums added atomically",
         "wcsr-ablation",
     ),
-    ("Chosen by the rule", "fill above 50 %", "otherwise", "selection"),
+    ("Chosen by the rule", "high block fill", "otherwise", "selection"),
 )
 
 
