@@ -10,10 +10,11 @@ themselves can be tried on a machine without a GPU.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,6 +22,8 @@ from scipy.sparse import csr_array
 from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
 from asyncsparse_lab.formats.arrays import Array, array_module, csr_class, free_bytes
+
+T = TypeVar("T")
 
 BFLOAT16_NAN: Final = 0x7FC0
 ITEM_BYTES: Final[dict[str, int]] = {"bfloat16": 2, "float32": 4}
@@ -73,6 +76,7 @@ class Product:
     layout: str
     B: Array = field(repr=False)
     padded_B: Array | None = field(default=None, repr=False)
+    _conversions: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         _check_types(self.dtype_in, self.dtype_out, self.layout)
@@ -173,6 +177,26 @@ class Product:
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         return other
+
+    def converted(self, name: str, convert: Callable[[csr_array], T]) -> tuple[T, float]:
+        """Return A in another format and the microseconds of its conversion.
+
+        Each format is converted and measured once, and shared by the variants that read it.
+
+        Parameters
+        ----------
+        name : str
+            The format with its parameters.
+        convert : callable
+            Makes it from A, on the device.
+        """
+        if name not in self._conversions:
+            start = time.perf_counter()
+            matrix = convert(self.A)
+            if self.xp is not np:
+                self.xp.cuda.get_current_stream().synchronize()
+            self._conversions[name] = matrix, (time.perf_counter() - start) * 1e6
+        return self._conversions[name]
 
     @property
     def m(self) -> int:

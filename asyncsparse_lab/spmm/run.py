@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -103,13 +102,8 @@ class Ours:
         CompileError, DeviceError, MemoryLimitError, UnsupportedError
             Before anything is launched.
         """
-        import cupy
-
         artifact = compile_variant(self.kernel, product.dtype_out)
-        start = time.perf_counter()
-        A = DeviceBcsr.from_csr(product.A)
-        cupy.cuda.get_current_stream().synchronize()
-        preprocess_us = (time.perf_counter() - start) * 1e6
+        A, preprocess_us = product.converted("bcsr64", DeviceBcsr.from_csr)
         output = product.new_output()
         return Prepared(
             run=self._launcher(artifact, A, product.B, output),
