@@ -12,7 +12,8 @@ from asyncsparse_lab.gpu import compile as compiling
 from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
 from asyncsparse_lab.gpu.inspect import sass_counts
 from asyncsparse_lab.resources import resource_path
-from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds
+from asyncsparse_lab.spmm.run import compile_variant
+from asyncsparse_lab.spmm.variants import VARIANTS, Build, all_builds
 
 # Variant -> instructions that have to be there, instructions that must not.  Of a variant that is
 # not named, only local memory (LDL, STL) is forbidden.
@@ -23,12 +24,9 @@ EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
     "bcsr-opt3": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
     "bcsr-multicast": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
     "bcsr-persistent": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
+    "bcsr-overlap": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
     "bcsr-persistent-swizzle": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
 }
-
-
-def compile_variant(variant: Variant, dtype_out: str = "bfloat16") -> Artifact:
-    return compile_kernel(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +78,15 @@ def test_registers_allow_the_block(built: dict[str, tuple[Build, Artifact]]) -> 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_instructions_are_those_of_the_name(name: str) -> None:
     wanted, forbidden = EXPECTED.get(name, (set(), set()))
-    counts = sass_counts(compile_variant(VARIANTS[name]))
+    counts = sass_counts(compile_variant(VARIANTS[name], "bfloat16"))
     assert wanted <= set(counts)
     assert not (forbidden | {"LDL", "STL"}) & set(counts)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", ["delay", "probe_empty", "compare_launch"])
+def test_helper_kernels_compile_for_every_generation(name: str, arch: str) -> None:
+    assert compile_kernel(f"{name}.cu", name, {}, arch).resources.stack == 0
 
 
 @pytest.mark.parametrize("name", ["bcsr-opt1", "bcsr-opt2", "bcsr-opt3"])
@@ -95,7 +99,7 @@ def test_wgmma_kernels_need_the_a_of_sm_90a(name: str) -> None:
 def test_hash_of_a_shipped_kernel_depends_on_code_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = compile_variant(VARIANTS["bcsr-opt3"])
+    here = compile_variant(VARIANTS["bcsr-opt3"], "bfloat16")
     copy = tmp_path / "elsewhere" / "kernels"
     shutil.copytree(resource_path("kernels"), copy)
     for source in copy.rglob("*.cu*"):
