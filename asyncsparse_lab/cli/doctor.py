@@ -310,6 +310,7 @@ def _counters(ncu: Path) -> Check:
 
 
 def _data() -> Iterator[Check]:
+    from asyncsparse_lab.matrices.catalogue import index_path
     from asyncsparse_lab.matrices.folders import matrix_folder
     from asyncsparse_lab.records import local_folder, record_folders
 
@@ -326,8 +327,7 @@ def _data() -> Iterator[Check]:
     else:
         count = len(list(folder.glob("*.mtx.gz"))) + len(list(folder.glob("*.mtx")))
         yield Check(part, "real matrices", "ok", f"{count} in {folder}")
-    # Looked at without importing ssgetpy, whose import downloads a missing index.
-    index = Path.home() / ".ssgetpy" / "index.db"
+    index = index_path()
     if index.is_file():
         days = (time.time() - index.stat().st_mtime) / 86_400
         yield Check(part, "SuiteSparse index", "ok", f"{days:.0f} days old")
@@ -336,8 +336,8 @@ def _data() -> Iterator[Check]:
             part,
             "SuiteSparse index",
             "missing",
-            "searching the collection needs it; the first fetch downloads it",
-            "asyncsparse matrices fetch GROUP/NAME",
+            "made at the first search: from the network, or from a file ssstats.csv",
+            "asyncsparse matrices fetch --dry-run GROUP/NAME",
         )
     recorded = [path.name for path in record_folders("recorded")]
     yield Check(
