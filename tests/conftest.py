@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from asyncsparse_lab.records import Record, append_case, append_run
+from asyncsparse_lab.resources import resource_path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,12 +76,13 @@ def make_record() -> Callable[..., Record]:
 
 
 class Checkout:
-    """An empty checkout in a temporary folder, with records to be put in."""
+    """A checkout in a temporary folder: our claims, and records to be put in."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         for name in ("kernels", "notebooks", "data/recorded"):
             (root / name).mkdir(parents=True)
+        shutil.copy(resource_path("claims"), root / "data")
 
     def record(self, device: str, records: Sequence[Record], **run: Any) -> None:
         """Commit the records of one case and the provenance of its run."""
