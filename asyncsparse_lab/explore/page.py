@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets as widgets
 
 from asyncsparse_lab.errors import AsyncSparseError, InputError
 from asyncsparse_lab.explore.binning import Window, bin_counts
+from asyncsparse_lab.explore.canvas import png, stack
 from asyncsparse_lab.explore.chooser import chooser
-from asyncsparse_lab.explore.pictures import (
-    density_picture,
-    lengths_picture,
-    png,
-    stack,
-    structure_picture,
-)
-from asyncsparse_lab.explore.structure import SIZES, Structure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from scipy.sparse import csr_array
+from asyncsparse_lab.explore.format_pictures import facts_picture, formats_picture
+from asyncsparse_lab.explore.structure import Structure
+from asyncsparse_lab.explore.view_pictures import density_picture, lengths_picture
+from asyncsparse_lab.matrices import load_matrix_with_facts
+from asyncsparse_lab.matrices.facts import SIZES, MatrixFacts
 
 
 def show(matrix: str, block: int = 64, window: int = 64) -> Explorer:
@@ -87,28 +80,27 @@ class Explorer:
         self._height.observe(lambda _: self._draw_formats(), "value")
         self._body = widgets.VBox(
             [
-                self._facts,
                 _side_by_side(
                     [widgets.VBox([self._density, self._zoom_controls()]), self._lengths]
                 ),
                 widgets.HBox([self._block, self._height]),
                 self._formats,
+                self._facts,
             ]
         )
-        self.widget = widgets.VBox([chooser(self.open), self._status, self._body])
+        self.widget = widgets.VBox([chooser(self.open, self._say), self._status, self._body])
         self.widget.add_class("asyncsparse-explorer")
         self.open(matrix)
 
     def open(self, name: str) -> None:
         """Load a matrix and show all of it; if that fails, say why and keep what is shown."""
-        from asyncsparse_lab.matrices import load_matrix
-
         self._say(f"loading {name} …")
         try:
-            matrix = load_matrix(name)
-            if 0 in matrix.shape:
-                raise InputError(f"{name} is {matrix.shape[0]} × {matrix.shape[1]}: nothing to see")
-            self._show(name, matrix)
+            loaded = load_matrix_with_facts(name)
+            m, k = loaded.matrix.shape
+            if m == 0 or k == 0:
+                raise InputError(f"{name} is {m} × {k}: choose a matrix with rows and columns")
+            self._show(name, Structure.of(loaded))
         except (AsyncSparseError, OSError, MemoryError) as error:
             self._say(" ".join(str(error).split()) or type(error).__name__, failed=True)
         else:
@@ -116,7 +108,8 @@ class Explorer:
 
     def still(self) -> bytes:
         """Return all pictures as one PNG."""
-        return stack([self._density.value, self._lengths.value, self._formats.value])
+        facts = png(facts_picture(fact_table(self._structure.facts)))
+        return stack([[self._density.value, self._lengths.value], [self._formats.value], [facts]])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_())
@@ -125,11 +118,12 @@ class Explorer:
             bundle["image/png"] = b64encode(self.still()).decode()
         return bundle
 
-    def _show(self, name: str, matrix: csr_array[Any]) -> None:
-        self.name, self._matrix, self._structure = name, matrix, Structure(matrix)
-        self._body.layout.display = None
-        self._view(Window.whole(matrix.shape))
+    def _show(self, name: str, structure: Structure) -> None:
+        self.name, self._structure, self._matrix = name, structure, structure.matrix
+        self._facts.value = _as_html(fact_table(structure.facts))
+        self._view(Window.whole(self._matrix.shape))
         self._draw_formats()
+        self._body.layout.display = None
 
     def _say(self, message: str, failed: bool = False) -> None:
         """Put one line under the chooser; a failure says what is still shown, if anything."""
@@ -192,8 +186,9 @@ class Explorer:
 
     def _draw_window(self) -> None:
         self._counted = bin_counts(self._matrix, self.window)
+        lengths = png(lengths_picture(self._counted))
         self._draw_density()
-        self._lengths.value = png(lengths_picture(self._counted))
+        self._lengths.value = lengths  # drawn before, so that both pictures change together
 
     def _draw_density(self) -> None:
         assert self.name is not None
@@ -201,7 +196,25 @@ class Explorer:
 
     def _draw_formats(self) -> None:
         block, height = self._block.value, self._height.value
-        self._formats.value = png(structure_picture(self._structure, block, height))
+        self._formats.value = png(formats_picture(self._structure, block, height))
+
+
+def fact_table(facts: MatrixFacts) -> dict[str, str]:
+    """Return the facts in words, without the rule: that follows the chosen block size."""
+    from asyncsparse_lab.cli.matrices import fact_rows
+
+    rows = dict(fact_rows(facts))
+    del rows["the rule picks"]
+    return rows
+
+
+def _as_html(rows: dict[str, str]) -> str:
+    lines = "".join(
+        f"<tr><th style='text-align:left;padding-right:1.5em'>{escape(title)}</th>"
+        f"<td style='text-align:left'>{escape(text)}</td></tr>"
+        for title, text in rows.items()
+    )
+    return f"<table style='font-size:12px;line-height:1.5'>{lines}</table>"
 
 
 def _picture(name: str, alternative: str) -> Any:

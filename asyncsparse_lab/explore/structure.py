@@ -1,68 +1,61 @@
-"""How well a matrix suits the formats, swept over block sizes and window heights.
+"""A matrix with its facts, and what a chosen block size and window height add to them.
 
-Everything is counted by :mod:`asyncsparse_lab.formats`; this module only keeps the answers, so
-that moving a control costs a drawing and no counting.
+Everything is counted by :mod:`asyncsparse_lab.matrices.facts` and :mod:`asyncsparse_lab.formats`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from asyncsparse_lab.formats import BCSR, WCSR, FormatChoice, FormatSize, choose_by_fill
-
-#: Block sizes and window heights of the sweeps, in rows (and columns).
-SIZES = (8, 16, 32, 64, 128)
-
-#: Bytes of a stored value: the kernels read bfloat16.
-VALUE_BYTES = 2
+from asyncsparse_lab.formats import BCSR, WCSR, FormatChoice, choose_by_fill
+from asyncsparse_lab.matrices import LoadedMatrix
+from asyncsparse_lab.matrices.facts import MatrixFacts, describe
 
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The sweeps of one matrix; each is counted when first asked for.
+    """What the formats make of one matrix.
 
     Attributes
     ----------
     matrix : csr_array
         Canonical, m x k.
+    facts : MatrixFacts
+        The same that ``asyncsparse matrices info`` prints.
     """
 
     matrix: csr_array[Any]
+    facts: MatrixFacts
 
-    @cached_property
-    def blocks(self) -> dict[int, FormatSize]:
-        """Size in BCSR with s x s blocks, for each s of :data:`SIZES`."""
-        return {s: BCSR.predict(self.matrix, (s, s), VALUE_BYTES) for s in SIZES}
-
-    @cached_property
-    def window_columns(self) -> dict[int, NDArray[np.int64]]:
-        """Columns with a non-zero in each window of s rows, for each s of :data:`SIZES`."""
-        return {s: WCSR.count_columns(self.matrix, s) for s in SIZES}
-
-    @cached_property
-    def windows(self) -> dict[int, FormatSize]:
-        """Size in WCSR with windows of s rows, for each s of :data:`SIZES`."""
-        return {s: WCSR.predict(self.matrix, s, value_bytes=VALUE_BYTES) for s in SIZES}
+    @classmethod
+    def of(cls, loaded: LoadedMatrix) -> Structure:
+        """Gather the facts of a matrix; about half a second for a million non-zeros."""
+        return cls(loaded.matrix, describe(loaded))
 
     def choice(self, block: int) -> FormatChoice:
         """Return what the article's rule picks for that block size, and why."""
-        return choose_by_fill(self.blocks[block].fill_ratio)
+        return choose_by_fill(self.facts.block_fill[block])
 
-    def bytes(self, block: int, height: int) -> dict[str, int]:
-        """Return the bytes of the matrix in each format, values as bfloat16.
+    def window_columns(self, height: int) -> NDArray[np.int64]:
+        """Count the columns with a non-zero in each window of that many rows."""
+        columns: NDArray[np.int64] = WCSR.count_columns(self.matrix, height)
+        return columns
 
-        CSR has 4 bytes a column index and 8 a row pointer, as BCSR and WCSR have.
-        """
-        m, k = self.matrix.shape
+    def format_bytes(self, block: int, height: int) -> dict[str, int]:
+        """Return the bytes of the matrix in CSR, BCSR, WCSR and dense, by label."""
+        facts = self.facts
         return {
-            "CSR": self.matrix.nnz * (VALUE_BYTES + 4) + 8 * (m + 1),
-            f"BCSR {block} × {block}": self.blocks[block].bytes,
-            f"WCSR {height}": self.windows[height].bytes,
-            "dense": m * k * VALUE_BYTES,
+            "CSR": facts.format_bytes["csr"],
+            f"BCSR {block} × {block}": BCSR.predict(
+                self.matrix, (block, block), facts.value_bytes
+            ).bytes,
+            f"WCSR {height}": WCSR.predict(
+                self.matrix, height, value_bytes=facts.value_bytes
+            ).bytes,
+            "dense": facts.format_bytes["dense"],
         }

@@ -47,7 +47,9 @@ def chromium() -> tuple[str, str]:
 def lab(chromium: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start JupyterLab on a copy of the notebook; yields the notebook's address."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "notebooks" / "explore.ipynb", folder)
+    notebooks = folder / "notebooks"
+    notebooks.mkdir()
+    shutil.copy(ROOT / "notebooks" / "explore.ipynb", notebooks)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -56,7 +58,7 @@ def lab(chromium: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         "ServerApp.ip": "127.0.0.1",
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
-        "ServerApp.root_dir": folder,
+        "ServerApp.root_dir": notebooks,
         "ServerApp.allow_root": True,
         "ServerApp.open_browser": False,
         "IdentityProvider.token": token,
@@ -76,7 +78,7 @@ def lab(chromium: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
     with log.open("w") as sink:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in settings.items())],
-            cwd=folder,
+            cwd=notebooks,
             env=environment,
             stdout=sink,
             stderr=subprocess.STDOUT,
