@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from asyncsparse_lab.errors import CompileError
@@ -111,8 +113,9 @@ def compile_text(
 def compiler_version() -> str:
     """Return the compiler in words, such as ``"nvrtc 13.0.88"``.
 
-    NVRTC itself tells only major and minor; the third number stands in every cubin that it
-    makes, so a one-line kernel is compiled (0.05 s, once a process).
+    NVRTC itself tells only major and minor.  From 13 on the third number stands in every cubin
+    that it makes, so a one-line kernel is compiled (0.05 s, once a process); before, it is the
+    wheel's.
 
     Raises
     ------
@@ -125,7 +128,11 @@ def compiler_version() -> str:
     if probe.cubin is None:
         raise CompileError(f"NVRTC cannot compile an empty kernel: {probe.log.splitlines()[0]}")
     found = _TOOL_VERSION.search(probe.cubin)
-    if found is None:
-        _, major, minor = _nvrtc().nvrtcVersion()
-        return f"nvrtc {major}.{minor}"
-    return f"nvrtc {found.group(1).decode()}"
+    if found is not None:
+        return f"nvrtc {found.group(1).decode()}"
+    _, major, minor = _nvrtc().nvrtcVersion()
+    for wheel in ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"):
+        with suppress(PackageNotFoundError):
+            if version(wheel).startswith(f"{major}.{minor}."):
+                return f"nvrtc {version(wheel)}"
+    return f"nvrtc {major}.{minor}"
