@@ -22,8 +22,8 @@ struct ClusterRelease {
 };
 
 __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, Ring& ring,
-                                               uint32_t stages, uint32_t rank,
-                                               int64_t first_column, int64_t begin, int64_t end) {
+                                               uint32_t stages, uint32_t rank, int64_t first_column,
+                                               int64_t begin, int64_t end) {
   constexpr uint16_t EVERYONE = (1u << CLUSTER) - 1;
   RingPosition<STAGES> position;
   for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
@@ -48,22 +48,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
   column_tiles = (column_tiles + CLUSTER - 1) / CLUSTER * CLUSTER;
   int64_t block_row = blockIdx.x / column_tiles;
   int64_t first_column = blockIdx.x % column_tiles * TILE_COLUMNS;
-  if (threadIdx.x == 0) initialise_ring(arguments, ring, rank == 0 ? CONSUMERS * CLUSTER : CONSUMERS);
+  if (threadIdx.x == 0)
+    initialise_ring(arguments, ring, rank == 0 ? CONSUMERS * CLUSTER : CONSUMERS);
   cluster_sync();
 
   int64_t begin = arguments.block_row_ptr[block_row];
   int64_t end = arguments.block_row_ptr[block_row + 1];
   if (threadIdx.x < WARPGROUP_THREADS) {
     release_registers<24>();
-    if (threadIdx.x == 0)
-      produce_shared(arguments, ring, stages, rank, first_column, begin, end);
+    if (threadIdx.x == 0) produce_shared(arguments, ring, stages, rank, first_column, begin, end);
   } else {
     claim_registers<240>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     RingPosition<STAGES> position;
     float accumulators[WGMMA_N / 2] = {};
-    consume_tile(accumulators, ring, stages, position, consumer, end - begin,
-                 ClusterRelease{ring});
+    consume_tile(accumulators, ring, stages, position, consumer, end - begin, ClusterRelease{ring});
     store_tile(arguments, accumulators, {block_row, first_column}, consumer);
   }
   // A CTA must not leave while others may still arrive on its barriers.

@@ -105,6 +105,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   for (int i = 0; i < 8; ++i)
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      store(arguments, block_row * BLOCK + row0 + i,
-            first_column + column0 + (j < 4 ? j : 60 + j), sums[i][j]);
+      store(arguments, block_row * BLOCK + row0 + i, first_column + column0 + (j < 4 ? j : 60 + j),
+            sums[i][j]);
 }

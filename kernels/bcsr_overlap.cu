@@ -1,14 +1,11 @@
 // Beyond the article: opt3's epilogue and prologue hidden behind loads.
 //
 // One persistent CTA per SM takes tiles (64 rows x 2 WGMMA_N columns) from a counter, longest block
-// row first, so it evens out uneven rows. C leaves through the ring: after a tile's blocks the
-// producer hands out a slot (two for fp32) without loading it, the consumers lay their accumulators
-// down there and TMA stores them while the other slots already fill for the next tile. A slot that
-// holds C is released once TMA has read it, which the consumers look at one block later.
+// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh): one slot for
+// both consumers in bf16, one for each in fp32.
 
-#include "bcsr_ring.cuh"
-#include "output_stage.cuh"
 #include "registers.cuh"
+#include "ring_output.cuh"
 
 constexpr int CONSUMER_OUTPUT_BYTES = BLOCK * WGMMA_N * OUTPUT_BYTES;
 constexpr int OUTPUT_SLOTS = CONSUMERS * CONSUMER_OUTPUT_BYTES <= STAGE_BYTES ? 1 : CONSUMERS;
@@ -31,25 +28,15 @@ struct Shared {
   Work work[STAGES];
 };
 
-// Offers a slot without bytes to come.
-__device__ __forceinline__ void hand_out(Shared& shared, RingPosition<STAGES>& position,
-                                         const Work& work) {
-  mbarrier_wait(&shared.ring.empty[position.slot], position.parity ^ 1);
-  shared.work[position.slot] = work;
-  mbarrier_arrive(&shared.ring.full[position.slot]);
-  position.advance();
-}
-
 __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& shared,
                                         uint32_t stages) {
   RingPosition<STAGES> position;
   int32_t rows = static_cast<int32_t>(arguments.block_rows);
-  int32_t tiles =
-      rows * static_cast<int32_t>((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
+  int32_t tiles = rows * static_cast<int32_t>((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
   int32_t index = blockIdx.x;
   while (index < tiles) {
     // The next tile's number is asked for now, and is there when this tile's loads are issued.
-    int32_t upcoming = atomicAdd(&arguments.counters[0], 1) + static_cast<int32_t>(gridDim.x);
+    int32_t upcoming = next_tile(arguments);
     BlockRowTask task = arguments.row_tasks[index % rows];
     int32_t first_column = index / rows * TILE_COLUMNS;
     for (BlockWalk walk(arguments, task.begin, task.begin + task.blocks); walk.left > 0;
@@ -60,27 +47,16 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
                      &shared.ring.full[position.slot], walk.a_row, walk.column, first_column);
       position.advance();
     }
-    for (int slot = 0; slot < OUTPUT_SLOTS; ++slot)
-      hand_out(shared, position,
-               {Kind::output, OUTPUT_SLOTS == 1 ? -1 : slot, task.block_row * BLOCK, first_column});
+    for (int owner = 0; owner < OUTPUT_SLOTS; ++owner)
+      hand_out(shared.ring, position, [&](int slot) {
+        shared.work[slot] = {Kind::output, OUTPUT_SLOTS == 1 ? -1 : owner, task.block_row * BLOCK,
+                             first_column};
+      });
     index = upcoming;
   }
-  hand_out(shared, position, {Kind::done, 0, 0, 0});
+  hand_out(shared.ring, position, [&](int slot) { shared.work[slot].kind = Kind::done; });
+  finish_tiles(arguments);
 }
-
-// The slot that this consumer's C still occupies; -1 for none. Only the leader keeps count.
-struct HeldSlot {
-  Ring& ring;
-  bool leads;
-  int slot = -1;
-
-  __device__ __forceinline__ void release() {
-    if (!leads || slot < 0) return;
-    tma_store_wait_read();
-    mbarrier_arrive(&ring.empty[slot]);
-    slot = -1;
-  }
-};
 
 __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& shared,
                                         uint32_t stages) {
@@ -105,20 +81,17 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
       held.release();
     } else if (work.kind == Kind::output) {
       if (work.owner >= 0 && work.owner != consumer) {  // the other consumer's slot
+        warpgroup_sync(1 + consumer);  // all have read what it holds before it is given back
         if (leads) mbarrier_arrive(&shared.ring.empty[slot]);
         continue;
       }
       held.release();
       uint32_t output = stage + (work.owner < 0 ? consumer * CONSUMER_OUTPUT_BYTES : 0);
-      stage_accumulators(output, accumulators);
-      fence_async_proxy();
-      warpgroup_sync(1 + consumer);
-      if (leads)
-        store_stage<WGMMA_N>(&arguments.c_map, output, work.first_row,
-                             work.first_column + consumer * WGMMA_N);
+      stage_accumulators<WGMMA_N / 2>(output, accumulators);
+      commit_stage<WGMMA_N>(arguments, output, consumer, leads, work.first_row,
+                            work.first_column + consumer * WGMMA_N);
+      zero_accumulators(accumulators);
       held.slot = slot;
-#pragma unroll
-      for (int i = 0; i < WGMMA_N / 2; ++i) accumulators[i] = 0.f;
     } else {
       break;
     }
@@ -136,14 +109,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
 
   if (threadIdx.x < WARPGROUP_THREADS) {
     release_registers<40>();
-    if (threadIdx.x == 0) {
-      produce(arguments, shared, stages);
-      // The last CTA to finish zeroes the counters for the next launch.
-      if (atomicAdd(&arguments.counters[1], 1) == static_cast<int32_t>(gridDim.x) - 1) {
-        arguments.counters[0] = 0;
-        arguments.counters[1] = 0;
-      }
-    }
+    if (threadIdx.x == 0) produce(arguments, shared, stages);
   } else {
     claim_registers<232>();
     consume(arguments, shared, stages);

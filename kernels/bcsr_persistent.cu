@@ -23,8 +23,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
   if (threadIdx.x == 0) initialise_ring(arguments, ring, CONSUMERS);
   __syncthreads();
 
-  int64_t tiles =
-      arguments.block_rows * ((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
+  int64_t tiles = arguments.block_rows * ((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
   RingPosition<STAGES> position;
   if (threadIdx.x < WARPGROUP_THREADS) {
     release_registers<24>();
@@ -40,8 +39,8 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
       Tile tile = persistent_tile(arguments, index);
-      int64_t blocks = arguments.block_row_ptr[tile.block_row + 1] -
-                       arguments.block_row_ptr[tile.block_row];
+      int64_t blocks =
+          arguments.block_row_ptr[tile.block_row + 1] - arguments.block_row_ptr[tile.block_row];
       float accumulators[WGMMA_N / 2] = {};
       consume_tile(accumulators, ring, stages, position, consumer, blocks, LocalRelease{ring});
       store_tile(arguments, accumulators, tile, consumer);

@@ -16,8 +16,8 @@ constexpr int CHUNKS = TILE_COLUMNS / 8;  // 16-byte chunks in a row of the tile
 static_assert(WINDOW * TILE_K * 2 == A_BYTES && A_BYTES % 1024 == 0, "B keeps its alignment");
 
 // Padding (index -1) and the rows that fill up the last stage are zeros, never row 0 of B.
-__device__ __forceinline__ void gather_b(const WcsrArguments& arguments, uint32_t b,
-                                         int64_t first, int columns, int64_t first_column) {
+__device__ __forceinline__ void gather_b(const WcsrArguments& arguments, uint32_t b, int64_t first,
+                                         int columns, int64_t first_column) {
 #pragma unroll 8
   for (int index = threadIdx.x; index < TILE_K * CHUNKS; index += WARPGROUP_THREADS) {
     int row = index / CHUNKS;
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP_THREADS)
     store_accumulators({arguments.c, arguments.m, arguments.n, arguments.ldc}, accumulators,
                        first_row, first_column);
   } else {
-    for_each_pair(accumulators, [&](int row, int column, float first, float second) {
+    for_each_pair<WGMMA_N / 2>(accumulators, [&](int row, int column, float first, float second) {
       add_pair(arguments, first_row + row, first_column + column, first, second);
     });
   }
@@ -123,6 +123,6 @@ extern "C" __global__ void wcsr_round(const __grid_constant__ WcsrArguments argu
   if (row >= arguments.m) return;
   auto* c = static_cast<uint16_t*>(arguments.c);
   for (int64_t column = threadIdx.x; column < arguments.n; column += blockDim.x)
-    c[row * arguments.ldc + column] = static_cast<uint16_t>(
-        pack_bf16(arguments.sums[row * arguments.ldsums + column], 0.f));
+    c[row * arguments.ldc + column] =
+        static_cast<uint16_t>(pack_bf16(arguments.sums[row * arguments.ldsums + column], 0.f));
 }

@@ -29,5 +29,7 @@ class BcsrArguments(ctypes.Structure):
         ("n", ctypes.c_int64),
         ("ldb", ctypes.c_int64),
         ("ldc", ctypes.c_int64),
-        ("reserved", ctypes.c_int64 * 3),
+        ("pair_tasks", ctypes.c_uint64),
+        ("pair_steps", ctypes.c_uint64),
+        ("pair_count", ctypes.c_int64),
     )

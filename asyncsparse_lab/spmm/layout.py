@@ -6,12 +6,14 @@ Part of every record's ``host_hash``: a change here makes the records of all BCS
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from asyncsparse_lab.errors import UnsupportedError
 from asyncsparse_lab.spmm.arguments import BcsrArguments
+from asyncsparse_lab.spmm.pairs import pair_schedule
 from asyncsparse_lab.spmm.variants import BLOCK, Geometry
 
 ROW_BYTES = 16
@@ -67,6 +69,19 @@ class DeviceBcsr:
             blocks=blocks,
             row_tasks=cupy.asarray(_row_tasks(host.block_row_ptr).view(np.uint8)),
         )
+
+    @cached_property
+    def pairs(self) -> tuple[Any, Any]:
+        """The bytes of the pair tasks and steps, on the device; made when first asked for."""
+        import cupy
+
+        tasks, steps = pair_schedule(self.block_row_ptr.get(), self.block_col_idx.get())
+        return cupy.asarray(tasks.view(np.uint8)), cupy.asarray(steps.view(np.uint8))
+
+    @property
+    def pair_count(self) -> int:
+        """Pairs of block rows, an odd one counted as one."""
+        return -(-self.block_rows // 2)
 
     @property
     def block_rows(self) -> int:
@@ -145,6 +160,10 @@ def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArg
         )
         arguments.a_map[:] = a_map.encode().tobytes()
         arguments.b_map[:] = b_map.encode().tobytes()
+    if geometry.pairs:
+        tasks, steps = A.pairs
+        arguments.pair_tasks, arguments.pair_steps = tasks.data.ptr, steps.data.ptr
+        arguments.pair_count = A.pair_count
     if geometry.stores_by_tma:
         dtype = "bfloat16" if C.itemsize == 2 else "float32"
         c_map = TensorMap.over(C, (BLOCK, 128 // C.itemsize), dtype, swizzle=128)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncsparse_lab.spmm import arguments as arguments_module
 from asyncsparse_lab.spmm import layout as layout_module
+from asyncsparse_lab.spmm import pairs as pairs_module
 from asyncsparse_lab.spmm.layout import (
     DeviceBcsr,
     aligned_workspace,
@@ -37,7 +38,7 @@ def compile_variant(variant: Variant, dtype_out: str) -> Artifact:
 def _layout_digest() -> str:
     """Hash what the device layout's code does: its syntax trees, without comments."""
     digest = hashlib.sha256()
-    for module in (arguments_module, layout_module):
+    for module in (arguments_module, layout_module, pairs_module):
         assert module.__file__ is not None
         with open(module.__file__, encoding="utf-8") as source:
             digest.update(ast.dump(_without_docstrings(ast.parse(source.read()))).encode())
@@ -104,6 +105,9 @@ class Ours:
         """
         artifact = compile_variant(self.kernel, product.dtype_out)
         A, preprocess_us = product.converted("bcsr64", DeviceBcsr.from_csr)
+        if self.kernel.launch_geometry.pairs:
+            _, matching_us = product.converted("bcsr64-pairs", lambda _: A.pairs)
+            preprocess_us += matching_us
         output = product.new_output()
         return Prepared(
             run=self._launcher(artifact, A, product.B, output),

@@ -54,6 +54,8 @@ class Geometry:
         C needs 16-byte rows; other outputs go through a workspace.
     schedules : bool
         The kernel takes tiles from a counter and needs zeroed memory for it.
+    pairs : bool
+        The kernel computes matched pairs of block rows.
     """
 
     threads: int
@@ -64,6 +66,7 @@ class Geometry:
     persistent: bool = False
     stores_by_tma: bool = False
     schedules: bool = False
+    pairs: bool = False
 
     def grid(self, block_rows: int, n: int, sm_count: int) -> int:
         """Return the thread blocks of a launch: one a tile, or one an SM."""
@@ -117,6 +120,17 @@ def _persistent_geometry(constants: Constants) -> Geometry:
 
 def _overlap_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True, stores_by_tma=True, schedules=True)
+
+
+def _paired_geometry(constants: Constants) -> Geometry:
+    wgmma_n = constants["WGMMA_N"]
+    slot_bytes = BLOCK * wgmma_n * 2 + CONSUMERS * BLOCK * BLOCK * 2
+    return replace(
+        _overlap_geometry(constants),
+        tile_columns=wgmma_n,
+        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
+        pairs=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -237,6 +251,9 @@ _TABLE = (
         geometry=_persistent_geometry,
     ),
     Variant("bcsr_overlap.cu", "bcsr-overlap", _RING, geometry=_overlap_geometry),
+    Variant(
+        "bcsr_paired.cu", "bcsr-paired", {"WGMMA_N": 256, "STAGES": 4}, geometry=_paired_geometry
+    ),
 )
 
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in _TABLE}

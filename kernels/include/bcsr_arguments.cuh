@@ -5,17 +5,34 @@
 #include "tma.cuh"
 #include "types.cuh"
 
-constexpr int BLOCK = 64;                            // rows and columns of a block of A
-constexpr int BLOCK_BYTES = BLOCK * BLOCK * 2;       // 8 KiB of bf16
-constexpr int BLOCK_ROW_BYTES = BLOCK * 2;           // 128 bytes: one swizzle span
+constexpr int BLOCK = 64;                       // rows and columns of a block of A
+constexpr int BLOCK_BYTES = BLOCK * BLOCK * 2;  // 8 KiB of bf16
+constexpr int BLOCK_ROW_BYTES = BLOCK * 2;      // 128 bytes: one swizzle span
 
 // A block row in the order in which it is taken, longest first.
 struct BlockRowTask {
-  int64_t begin;      // its first block
-  int32_t blocks;     // may be 0: the rows of C must be written all the same
+  int64_t begin;   // its first block
+  int32_t blocks;  // may be 0: the rows of C must be written all the same
   int32_t block_row;
 };
 static_assert(sizeof(BlockRowTask) == 16, "one 16-byte load tells all of a tile");
+
+// Two block rows that one CTA computes together, in the order in which they are taken.
+struct PairTask {
+  int64_t begin;  // its first step
+  int32_t steps;
+  int32_t block_rows[2];  // -1 where the second is missing
+  int32_t padding;
+};
+static_assert(sizeof(PairTask) == 24, "the host packs them without gaps");
+
+// One block column of the pair's union.
+struct PairStep {
+  int32_t block_column;
+  int32_t blocks[2];  // index of each row's block, -1 where it has none
+  int32_t padding;
+};
+static_assert(sizeof(PairStep) == 16, "one 16-byte load tells all of a step");
 
 struct BcsrArguments {
   TensorMap a_map;  // blocks as [block * 64 + row][64], box 64 x 64, 128-byte swizzle
@@ -34,6 +51,8 @@ struct BcsrArguments {
   int64_t n;
   int64_t ldb;
   int64_t ldc;
-  int64_t reserved[3];
+  const PairTask* pair_tasks;  // only for kernels that compute pairs of block rows
+  const PairStep* pair_steps;
+  int64_t pair_count;
 };
 static_assert(sizeof(BcsrArguments) == 512, "the Python mirror is 512 bytes");

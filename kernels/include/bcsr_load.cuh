@@ -17,8 +17,8 @@ __device__ __forceinline__ void tma_load_slices(const BcsrArguments& arguments, 
 }
 
 __device__ __forceinline__ void tma_load_stage(const BcsrArguments& arguments, uint32_t stage,
-                                               uint64_t* full, int32_t a_row,
-                                               int32_t block_column, int64_t first_column) {
+                                               uint64_t* full, int32_t a_row, int32_t block_column,
+                                               int64_t first_column) {
   mbarrier_arrive_expect(full, STAGE_BYTES);
   tma_load_2d(stage, &arguments.a_map, full, 0, a_row);
   tma_load_slices(arguments, stage, full, block_column, first_column);

@@ -30,8 +30,11 @@ struct BlockWalk {
   int32_t ahead;   // the next one's
 
   __device__ __forceinline__ BlockWalk(const BcsrArguments& arguments, int64_t begin, int64_t end)
-      : next(arguments.block_col_idx + begin), left(static_cast<int32_t>(end - begin)),
-        a_row(static_cast<int32_t>(begin * BLOCK)), column(0), ahead(0) {
+      : next(arguments.block_col_idx + begin),
+        left(static_cast<int32_t>(end - begin)),
+        a_row(static_cast<int32_t>(begin * BLOCK)),
+        column(0),
+        ahead(0) {
     if (left > 0) column = *next++;
     if (left > 1) ahead = *next++;
   }

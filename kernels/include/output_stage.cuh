@@ -1,5 +1,5 @@
-// C through shared memory: a warpgroup lays its 64 x WGMMA_N accumulators down as slices of 128-byte
-// rows in the 128-byte swizzle, and TMA stores them, clipped at C's edges.
+// C through shared memory: a warpgroup lays its 64 x WGMMA_N accumulators down as slices of
+// 128-byte rows in the 128-byte swizzle, and TMA stores them, clipped at C's edges.
 #pragma once
 
 #include "output_tile.cuh"
@@ -18,9 +18,10 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t first,
                : "memory");
 }
 
-template <int COUNT>
+// Stages COUNT accumulators from FIRST on, the first of them at the stage's column 0.
+template <int COUNT, int FIRST = 0, int TOTAL>
 __device__ __forceinline__ void stage_accumulators(uint32_t stage,
-                                                   const float (&accumulators)[COUNT]) {
+                                                   const float (&accumulators)[TOTAL]) {
   if constexpr (OUTPUT_BF16 != 0) {
     // The matrices are rows 0..7 and 8..15 of the warp's 16, at columns 8 j, then at 8 (j + 1).
     int lane = threadIdx.x % WARP_THREADS;
@@ -28,14 +29,14 @@ __device__ __forceinline__ void stage_accumulators(uint32_t stage,
 #pragma unroll
     for (int j = 0; j < COUNT / 4; j += 2) {
       int chunk = j + lane / 16;
-      uint32_t address = stage + chunk / 8 * OUTPUT_SLICE_BYTES +
-                         swizzled<128>(row * 128 + chunk % 8 * 16);
-      const float* pairs = &accumulators[4 * j];
+      uint32_t address =
+          stage + chunk / 8 * OUTPUT_SLICE_BYTES + swizzled<128>(row * 128 + chunk % 8 * 16);
+      const float* pairs = &accumulators[FIRST + 4 * j];
       store_matrices(address, pack_bf16(pairs[0], pairs[1]), pack_bf16(pairs[2], pairs[3]),
                      pack_bf16(pairs[4], pairs[5]), pack_bf16(pairs[6], pairs[7]));
     }
   } else {
-    for_each_pair(accumulators, [&](int row, int column, float first, float second) {
+    for_each_pair<COUNT, FIRST>(accumulators, [&](int row, int column, float first, float second) {
       uint32_t address = stage + column / OUTPUT_SLICE_COLUMNS * OUTPUT_SLICE_BYTES +
                          swizzled<128>(row * 128 + column % OUTPUT_SLICE_COLUMNS * 4);
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(first), "f"(second)

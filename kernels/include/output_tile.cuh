@@ -8,7 +8,7 @@
 #endif
 
 struct OutputMatrix {
-  void* c;      // m x n, row stride ldc elements
+  void* c;  // m x n, row stride ldc elements
   int64_t m;
   int64_t n;
   int64_t ldc;
@@ -45,18 +45,20 @@ __device__ __forceinline__ void store_pair(const OutputMatrix& out, int64_t row,
   }
 }
 
-// Calls visit(row, column, first, second) for every pair of neighbours that this thread holds of a
-// 64 x COLUMNS tile. Thread t of a warpgroup holds rows 16 * (t / 32) + (t % 32) / 4 and that plus
-// 8, columns 8 j + 2 (t % 4) and the next (PTX ISA, wgmma, fragment D).
-template <int COUNT, class Visit>
-__device__ __forceinline__ void for_each_pair(const float (&accumulators)[COUNT], Visit visit) {
+// Calls visit(row, column, first, second) for every pair of neighbours that this thread holds among
+// COUNT accumulators from FIRST on, which are columns from 0 on of a tile of 64 rows. Thread t of a
+// warpgroup holds rows 16 * (t / 32) + (t % 32) / 4 and that plus 8, columns 8 j + 2 (t % 4) and
+// the next (PTX ISA, wgmma, fragment D).
+template <int COUNT, int FIRST = 0, int TOTAL, class Visit>
+__device__ __forceinline__ void for_each_pair(const float (&accumulators)[TOTAL], Visit visit) {
   int thread = threadIdx.x % WARPGROUP_THREADS;
   int row = thread / 32 * 16 + thread % 32 / 4;
   int column = thread % 4 * 2;
 #pragma unroll
   for (int j = 0; j < COUNT / 4; ++j) {
-    visit(row, column + j * 8, accumulators[4 * j], accumulators[4 * j + 1]);
-    visit(row + 8, column + j * 8, accumulators[4 * j + 2], accumulators[4 * j + 3]);
+    const float* four = &accumulators[FIRST + 4 * j];
+    visit(row, column + j * 8, four[0], four[1]);
+    visit(row + 8, column + j * 8, four[2], four[3]);
   }
 }
 
@@ -65,7 +67,7 @@ __device__ __forceinline__ void store_accumulators(const OutputMatrix& out,
                                                    const float (&accumulators)[COUNT],
                                                    int64_t first_row, int64_t first_column) {
   bool pairs = out.takes_pairs();
-  for_each_pair(accumulators, [&](int row, int column, float first, float second) {
+  for_each_pair<COUNT>(accumulators, [&](int row, int column, float first, float second) {
     store_pair(out, first_row + row, first_column + column, first, second, pairs);
   });
 }

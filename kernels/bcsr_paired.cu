@@ -1,0 +1,158 @@
+// Fewer bytes of B for each output: block rows that share block columns are matched on the host,
+// and one CTA computes both, 2 x 64 rows x WGMMA_N columns. A step is one block column of their
+// union: 64 rows of B, and the one or two blocks of A that meet them. Each consumer owns a block
+// row. Persistent CTAs take pairs from a counter, longest first; C leaves through the ring, a slot
+// for each consumer and part of its columns.
+
+#include "registers.cuh"
+#include "ring_output.cuh"
+
+constexpr int PAIR_SLOT_BYTES = WGMMA_SLICES * SLICE_BYTES + CONSUMERS * BLOCK_BYTES;
+constexpr int B_BYTES = WGMMA_SLICES * SLICE_BYTES;
+constexpr int PARTS = BLOCK * WGMMA_N * OUTPUT_BYTES <= PAIR_SLOT_BYTES ? 1 : 2;
+constexpr int PART_COLUMNS = WGMMA_N / PARTS;
+static_assert(WGMMA_N >= 64, "C is stored in slices of 64 columns or less");
+static_assert(BLOCK * PART_COLUMNS * OUTPUT_BYTES <= PAIR_SLOT_BYTES, "a part fits into one slot");
+static_assert(STAGES > CONSUMERS, "the next pair needs a slot beside the one that each holds");
+
+enum class Kind : int32_t { step, output, done };
+
+// What a slot holds; written by the producer before the slot's full barrier, read after it.
+struct Work {
+  Kind kind;
+  int32_t consumers;  // bit c: consumer c multiplies from it, or lays its C down there
+  int32_t part;       // of an output slot
+  int32_t first_row;
+  int32_t first_column;
+};
+
+struct Shared {
+  Ring ring;
+  Work work[STAGES];
+};
+
+__device__ __forceinline__ void load_step(const BcsrArguments& arguments, Shared& shared,
+                                          uint32_t stages, int slot, const int4& step,
+                                          int32_t first_column) {
+  int32_t blocks[CONSUMERS] = {step.y, step.z};
+  int32_t used = (blocks[0] >= 0 ? 1 : 0) | (blocks[1] >= 0 ? 2 : 0);
+  shared.work[slot].kind = Kind::step;
+  shared.work[slot].consumers = used;
+  uint64_t* full = &shared.ring.full[slot];
+  uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
+  mbarrier_arrive_expect(full, B_BYTES + (used == 3 ? 2 : 1) * BLOCK_BYTES);
+#pragma unroll
+  for (int slice = 0; slice < WGMMA_SLICES; ++slice)
+    tma_load_2d(stage + slice * SLICE_BYTES, &arguments.b_map, full,
+                first_column + slice * SLICE_COLUMNS, step.x * BLOCK);
+#pragma unroll
+  for (int row = 0; row < CONSUMERS; ++row)
+    if (blocks[row] >= 0)
+      tma_load_2d(stage + B_BYTES + row * BLOCK_BYTES, &arguments.a_map, full, 0,
+                  blocks[row] * BLOCK);
+}
+
+__device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& shared,
+                                        uint32_t stages) {
+  RingPosition<STAGES> position;
+  int32_t pairs = static_cast<int32_t>(arguments.pair_count);
+  int32_t tiles = pairs * static_cast<int32_t>((arguments.n + WGMMA_N - 1) / WGMMA_N);
+  int32_t index = blockIdx.x;
+  while (index < tiles) {
+    // The next tile's number is asked for now, and is there when this tile's loads are issued.
+    int32_t upcoming = next_tile(arguments);
+    const PairTask& task = arguments.pair_tasks[index % pairs];
+    int32_t first_column = index / pairs * WGMMA_N;
+    // Steps are read one ahead of their use.
+    const auto* steps = reinterpret_cast<const int4*>(arguments.pair_steps + task.begin);
+    int32_t count = task.steps;
+    int4 ahead = count > 0 ? steps[0] : int4{};
+    for (int32_t i = 0; i < count; ++i) {
+      int4 step = ahead;
+      if (i + 1 < count) ahead = steps[i + 1];
+      mbarrier_wait(&shared.ring.empty[position.slot], position.parity ^ 1);
+      load_step(arguments, shared, stages, position.slot, step, first_column);
+      position.advance();
+    }
+    for (int output = 0; output < CONSUMERS * PARTS; ++output) {
+      int owner = output / PARTS;
+      int part = output % PARTS;
+      // The missing partner of an odd row is stored nowhere: beyond m, TMA drops it.
+      int32_t block_row = task.block_rows[owner];
+      if (block_row < 0) block_row = static_cast<int32_t>(arguments.block_rows);
+      hand_out(shared.ring, position, [&](int slot) {
+        shared.work[slot] = {Kind::output, 1 << owner, part, block_row * BLOCK,
+                             first_column + part * PART_COLUMNS};
+      });
+    }
+    index = upcoming;
+  }
+  hand_out(shared.ring, position, [&](int slot) { shared.work[slot].kind = Kind::done; });
+  finish_tiles(arguments);
+}
+
+// Lays a part of the accumulators down and starts its store; the last part zeroes them all.
+__device__ __forceinline__ void flush_part(const BcsrArguments& arguments,
+                                           float (&accumulators)[WGMMA_N / 2], const Work& work,
+                                           uint32_t output, int consumer, bool leads) {
+  constexpr int COUNT = PART_COLUMNS / 2;  // accumulators of one part
+  if (work.part == 0)
+    stage_accumulators<COUNT, 0>(output, accumulators);
+  else
+    stage_accumulators<COUNT, WGMMA_N / 2 - COUNT>(output, accumulators);
+  commit_stage<PART_COLUMNS>(arguments, output, consumer, leads, work.first_row, work.first_column);
+  if (work.part == PARTS - 1) zero_accumulators(accumulators);
+}
+
+__device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& shared,
+                                        uint32_t stages) {
+  int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
+  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;
+  HeldSlot held{shared.ring, leads};
+  float accumulators[WGMMA_N / 2] = {};
+  RingPosition<STAGES> position;
+  while (true) {
+    int slot = position.slot;
+    mbarrier_wait(&shared.ring.full[slot], position.parity);
+    position.advance();
+    const Work work = shared.work[slot];  // a copy: the slot may be given back before all have read
+    if (work.kind == Kind::done) break;
+    bool mine = (work.consumers >> consumer & 1) != 0;
+    uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
+    if (work.kind == Kind::step) {
+      if (mine) {
+        multiply_block(accumulators, stage + B_BYTES + consumer * BLOCK_BYTES, stage);
+        // Waiting for the product at once frees the slot early: loads are what takes long.
+        wgmma_wait<0>();
+        pin_accumulators(accumulators);
+      }
+      held.release();
+    } else if (mine) {
+      held.release();
+      flush_part(arguments, accumulators, work, stage, consumer, leads);
+      held.slot = slot;
+      continue;
+    }
+    // The whole warpgroup has read what the slot holds before one of its threads gives it back.
+    warpgroup_sync(1 + consumer);
+    if (leads) mbarrier_arrive(&shared.ring.empty[slot]);
+  }
+  if (leads) tma_store_wait();
+}
+
+extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
+    bcsr_spmm(const __grid_constant__ BcsrArguments arguments) {
+  extern __shared__ uint8_t dynamic_shared[];
+  __shared__ Shared shared;
+  uint32_t stages = aligned_stages(dynamic_shared);
+  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, CONSUMERS);
+  __syncthreads();
+
+  if (threadIdx.x < WARPGROUP_THREADS) {
+    release_registers<40>();
+    if (threadIdx.x == 0) produce(arguments, shared, stages);
+  } else {
+    claim_registers<232>();
+    consume(arguments, shared, stages);
+  }
+}
