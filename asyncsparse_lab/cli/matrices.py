@@ -39,7 +39,7 @@ def list_matrices(
         from asyncsparse_lab.matrices.catalogue import search_catalogue
 
         _show(
-            [{"name": entry.full_name, **asdict(entry)} for entry in search_catalogue(search)],
+            [asdict(entry) | {"name": entry.full_name} for entry in search_catalogue(search)],
             ("name", "rows", "cols", "nnz", "field", "kind"),
             as_json,
         )

@@ -18,12 +18,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from asyncsparse_lab.errors import DownloadError, InputError, UnsupportedError
-from asyncsparse_lab.matrices.folders import cache_folder, matrix_folder
+from asyncsparse_lab.matrices.folders import (
+    cache_folder,
+    matrix_folder,
+    writable_cache_folder,
+)
 from asyncsparse_lab.matrices.transfer import download
 
 _WORD = re.compile(r"[\w.+-]+", re.ASCII)
@@ -59,17 +64,19 @@ class CatalogueEntry:
         return f"{self.group}/{self.name}"
 
 
+@cache
 def _ssgetpy_modules() -> dict[str, ModuleType]:
     spec = importlib.util.find_spec("ssgetpy")
     if spec is None:
         raise UnsupportedError(
             "the SuiteSparse catalogue needs ssgetpy: pip install ssgetpy==1.0rc2"
         )
+    folder = writable_cache_folder()
     home = os.environ.get("HOME")
     already = {name for name in sys.modules if name.partition(".")[0] == "ssgetpy"}
     try:
         # ssgetpy.config makes a folder below HOME, and fails if HOME is not set.
-        os.environ["HOME"] = str(cache_folder())
+        os.environ["HOME"] = str(folder)
         if "ssgetpy" not in sys.modules:
             sys.modules["ssgetpy"] = importlib.util.module_from_spec(spec)
         return {part: importlib.import_module(f"ssgetpy.{part}") for part in _PARTS}
@@ -124,7 +131,7 @@ def seed_catalogue(statistics: Path) -> int:
         rows = list(modules["csvindex"].gen_rows(lines[2:]))
     except (ValueError, IndexError) as error:
         raise InputError(f"{statistics}: not the collection's statistics file: {error}") from error
-    index_path().parent.mkdir(parents=True, exist_ok=True)
+    writable_cache_folder()
     partial = index_path().with_suffix(f".{os.getpid()}.part")
     try:
         database = modules["db"].MatrixDB(db=str(partial))
@@ -146,7 +153,7 @@ def refresh_catalogue() -> int:
     DownloadError
         There is no network, or the server does not answer as it should.
     """
-    statistics = cache_folder() / "ssstats.csv"
+    statistics = writable_cache_folder() / "ssstats.csv"
     statistics.unlink(missing_ok=True)
     download(f"{collection_url()}/files/ssstats.csv", statistics)
     try:
@@ -161,7 +168,7 @@ def _require_index() -> Path:
     users_own = Path.home() / ".ssgetpy" / "index.db"
     folder = matrix_folder()
     if users_own.is_file():
-        index_path().parent.mkdir(parents=True, exist_ok=True)
+        writable_cache_folder()
         shutil.copyfile(users_own, index_path())
     elif folder is not None and (folder / "ssstats.csv").is_file():
         seed_catalogue(folder / "ssstats.csv")

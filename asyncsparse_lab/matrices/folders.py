@@ -34,6 +34,28 @@ def matrix_folder() -> Path | None:
     return beside if beside.is_dir() else None
 
 
+def writable_cache_folder() -> Path:
+    """Return :func:`cache_folder`, made if need be.
+
+    Raises
+    ------
+    InputError
+        Nothing can be written there.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: {error.strerror}: set ASYNCSPARSE_CACHE to a folder that can be written"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(
+            f"{folder} cannot be written: set ASYNCSPARSE_CACHE to a folder that can be"
+        )
+    return folder
+
+
 def cache_folder() -> Path:
     """Return the folder below which downloads are kept; it need not exist yet.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from asyncsparse_lab.errors import DownloadError, MatrixFileError
 from asyncsparse_lab.matrices.catalogue import CatalogueEntry, collection_url, find_in_catalogue
-from asyncsparse_lab.matrices.folders import cache_folder
+from asyncsparse_lab.matrices.folders import cache_folder, writable_cache_folder
 from asyncsparse_lab.matrices.matrix_market import read_matrix_market
 from asyncsparse_lab.matrices.transfer import Progress, download, remote_size
 
@@ -78,6 +78,7 @@ def fetch_entry(entry: CatalogueEntry, progress: Progress | None = None) -> Path
     target = cached_path(entry)
     if target.is_file():
         return target
+    writable_cache_folder()
     target.parent.mkdir(parents=True, exist_ok=True)
     archive = target.with_name(f"{entry.name}.tar.gz")
     download(archive_url(entry), archive, progress)

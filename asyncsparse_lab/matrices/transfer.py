@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -28,15 +27,12 @@ def timeout_seconds() -> float:
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
-    if isinstance(error, TimeoutError | socket.timeout):
+    if isinstance(error, TimeoutError):
         return f"the server is silent for {timeout_seconds():g} s"
     if isinstance(error, urllib.error.URLError):
-        inner = error.reason
-        if isinstance(inner, Exception) and not isinstance(inner, urllib.error.URLError):
-            if isinstance(inner, TimeoutError):
-                return _reason(inner)
-            return f"no connection ({inner}): is there a network?"
-        return f"no connection ({inner}): is there a network?"
+        if isinstance(error.reason, TimeoutError):
+            return _reason(error.reason)
+        return f"no connection ({error.reason}): is there a network?"
     return str(error) or type(error).__name__
 
 
@@ -54,6 +50,8 @@ def remote_size(url: str) -> int | None:
             length = answer.headers.get("Content-Length")
             return int(length) if length is not None and length.isdigit() else None
     except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise DownloadError(f"{url}: {_reason(error)}") from error
 
 

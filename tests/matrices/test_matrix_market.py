@@ -200,6 +200,15 @@ def test_broken_gzip_is_named(tmp_path: Path) -> None:
         read_matrix_market(write(tmp_path, whole[:12]))
 
 
+def test_rows_beyond_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncsparse_lab.matrices.matrix_market.physical_bytes", lambda: 16 << 30)
+    path = write(tmp_path, REAL + "2000000000 5 1\n1 1 1\n")
+    with pytest.raises(MatrixFileError, match="line 2: 2000000000 x 5 does not fit"):
+        read_matrix_market(path)
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(MatrixFileError, match="No such file"):
         read_matrix_market(tmp_path / "nothing.mtx")

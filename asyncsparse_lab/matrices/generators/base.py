@@ -187,6 +187,8 @@ def parse_call(text: str, generators: Mapping[str, Generator]) -> GeneratorCall:
     arguments: dict[str, object] = {}
     for keyword in tree.keywords:
         assert keyword.arg is not None
+        if keyword.arg in arguments:
+            raise InputError(f"{name}: {keyword.arg} is given twice")
         try:
             arguments[keyword.arg] = ast.literal_eval(keyword.value)
         except (ValueError, TypeError, SyntaxError) as error:

@@ -179,7 +179,7 @@ GENERATORS = (
             Parameter("keep", 0.1, "part of the blocks that is kept", 0.0, 1.0),
             SEED,
         ),
-        lambda rows, cols, block, keep, seed: keep * rows * cols,
+        lambda rows, cols, block, keep, seed: keep * rows * cols + block**2,
     ),
     Generator(
         "pruned",
