@@ -25,9 +25,10 @@ from asyncsparse_lab.errors import (
     MemoryLimitError,
     UnsupportedError,
 )
+from asyncsparse_lab.formats.arrays import array_module
 from asyncsparse_lab.spmm.edge_cases import EdgeCase, make_b, random_blocks
 from asyncsparse_lab.spmm.oracle import Reference, as_float64, reference, sample_rows
-from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Product, poison
+from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Contender, Prepared, Product, poison
 from asyncsparse_lab.spmm.variants import Variant
 
 LAUNCH_LIMIT_SECONDS: Final = 120.0
@@ -98,27 +99,38 @@ class LaunchOutcome:
 
 
 def verify_build(variant: Variant, dtype_out: str, cases: Iterable[EdgeCase]) -> list[CaseOutcome]:
-    """Run one build on every case; needs a GPU.
+    """Run one build of a variant on every case; needs a GPU.
 
     Raises
     ------
     DeviceError
         The GPU reported an error: nothing after it can be trusted.
     """
-    return [verify_case(variant, dtype_out, case) for case in cases]
-
-
-def verify_case(variant: Variant, dtype_out: str, case: EdgeCase) -> CaseOutcome:
-    """Run one build on one case, and compare every element of the rows that the truth covers."""
     import cupy
 
     from asyncsparse_lab.spmm.run import Ours
 
-    A, B, truth = _inputs(case)
+    return [verify_case(Ours(variant), dtype_out, case, cupy) for case in cases]
+
+
+def verify_case(contender: Contender, dtype_out: str, case: EdgeCase, xp: Any) -> CaseOutcome:
+    """Run a contender on one case, and compare every element of the rows that the truth covers.
+
+    Parameters
+    ----------
+    xp : module
+        NumPy or CuPy: where the product lives.
+
+    Raises
+    ------
+    DeviceError
+        The run itself failed.
+    """
+    A, B, truth = _inputs(case, xp)
     product = Product(A, case.n, "bfloat16", dtype_out, "row-major", B)
     bound = truth.err_bound(dtype_out)
     try:
-        prepared = Ours(variant).prepare(product)
+        prepared = contender.prepare(product)
         first = _run_poisoned(prepared)
         deviation = truth.worst(first)
         unwritten = _not_finite(first)
@@ -126,8 +138,9 @@ def verify_case(variant: Variant, dtype_out: str, case: EdgeCase) -> CaseOutcome
     except (CompileError, InputError, MemoryLimitError, UnsupportedError) as error:
         refusal = f"{type(error).__name__}: {error}"
         return CaseOutcome(case.name, float("inf"), bound, 0, refusal, {}, None, None, None)
-    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-        raise DeviceError(f"{variant.name} {dtype_out} on {case.name}: {error}") from error
+    except RuntimeError as error:  # CuPy's errors of the runtime and the driver, and ours
+        name = f"{contender.variant} {dtype_out} on {case.name}"
+        raise DeviceError(f"{name}: {type(error).__name__}: {error}") from error
     fault = None
     if deviation.rel_err > bound:
         fault = (
@@ -152,15 +165,13 @@ def verify_case(variant: Variant, dtype_out: str, case: EdgeCase) -> CaseOutcome
 
 
 @cache
-def _inputs(case: EdgeCase) -> tuple[csr_array, Any, Reference]:
-    import cupy
-
+def _inputs(case: EdgeCase, xp: Any) -> tuple[csr_array, Any, Reference]:
     A = case.make()
-    B = make_b(cupy, A, case)
+    B = make_b(xp, A, case)
     return A, B, reference(A, B, sample_rows(A, case.n))
 
 
-def _run_poisoned(prepared: Any) -> Any:
+def _run_poisoned(prepared: Prepared) -> Any:
     poison(prepared.output)
     prepared.run()
     return prepared.output.copy()
@@ -172,11 +183,10 @@ def _bits(C: Any) -> Any:
 
 def _not_finite(C: Any) -> int:
     """Count what is NaN or Inf in C, a slab of rows at a time."""
-    import cupy
-
+    xp = array_module(C)
     step = max(1, (1 << 26) // C.shape[1])
     return sum(
-        int((~cupy.isfinite(as_float64(C[start : start + step]))).sum())
+        int((~xp.isfinite(as_float64(C[start : start + step]))).sum())
         for start in range(0, C.shape[0], step)
     )
 
@@ -200,14 +210,14 @@ def compare_launches(variant: Variant, launches: int) -> LaunchOutcome:
     The product has 40 block rows and 1000 columns, so most kernels fill the GPU and end in
     partial tiles.  This does not return if the kernel hangs: see :func:`launch_in_child`.
     """
-    import cupy
-
     from asyncsparse_lab.gpu.compile import compile_kernel
     from asyncsparse_lab.gpu.device import require_gpu
     from asyncsparse_lab.gpu.launch import load
     from asyncsparse_lab.spmm.run import Ours
 
     arch = require_gpu().arch
+    import cupy
+
     compare = load(compile_kernel("compare_launch.cu", "compare_launch", {}, arch=arch))
     case = EdgeCase("launches", lambda: random_blocks(2500, 1300, 0.3), 1000)
     A = case.make()

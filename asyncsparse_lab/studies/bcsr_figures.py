@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from asyncsparse_lab.records.frame import geometric_mean, ratios
+from asyncsparse_lab.records.frame import COMPARABLE, geometric_mean, ratios
 from asyncsparse_lab.studies.base import Drawing, Table
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def ladder(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     for place, name in enumerate(LADDER):
         look = style.look(name)
         left.plot(place, means[name], look.marker, color=look.color, markersize=8, zorder=4)
-        _value(left, place, means[name], f"{means[name]:.2g}")
+        _value(left, place, means[name], f"{means[name]:.2f}")
     for name, kind, label in (
         ("bcsr-{}-cusparse", "stated", "document"),
         ("bcsr-{}-cusparse-derived", "derived", "document"),
@@ -87,7 +87,7 @@ def ladder(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         ylabel="times Blocked-ELL's speed",
         title=_title("Speed", over),
     )
-    _plain_log(left)
+    plain_log(left)
     _legend(left, "geometric mean", "one case")
 
     data = [over.assign(quantity="over Blocked-ELL")]
@@ -111,7 +111,7 @@ def ladder(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         ylabel="gain of the step",
         title="Gain of each step",
     )
-    _plain_log(right)
+    plain_log(right)
     style.provenance(figure, rows)
     data.append(gains.assign(quantity="over the step before"))
     return Drawing(
@@ -133,7 +133,7 @@ def per_matrix(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     columns = sorted(set(rows["n"]))
     order = _by_fill(rows)
     figure, panels = plt.subplots(
-        len(columns), 1, figsize=(9.2, 0.6 + 2.5 * len(columns)), sharex=True, squeeze=False
+        len(columns), 1, figsize=(9.8, 0.9 + 2.5 * len(columns)), sharex=True, squeeze=False
     )
     for axes, n in zip(panels[:, 0], columns, strict=True):
         for shift, name in zip((-0.27, -0.09, 0.09, 0.27), LADDER, strict=True):
@@ -154,12 +154,13 @@ def per_matrix(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
         axes.axvline(len(order) - 0.5, color="#c0c0c0", linewidth=1)
         axes.set(yscale="log", ylabel="x Blocked-ELL", title=f"N = {n}")
-        _plain_log(axes)
+        plain_log(axes)
     last = panels[-1, 0]
-    labels = [_label(rows, matrix) for matrix in order]
-    last.set_xticks(range(len(order) + 1), [*labels, "geometric\nmean"], fontsize=7)
+    names = [_label(rows, matrix) for matrix in order]
+    last.set_xticks(range(len(order) + 1), [*names, "geometric\nmean"], fontsize=6.5)
     last.set_xlim(-0.6, len(order) + 0.6)
-    panels[0, 0].legend(ncols=4, fontsize=7, loc="upper right")
+    handles, labels = last.get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=4, fontsize=7.5, loc="outside upper right")
     style.provenance(figure, rows)
     return Drawing(
         figure,
@@ -190,7 +191,7 @@ def ranking(rows: pd.DataFrame) -> Drawing:
         for place, line in enumerate(table.to_dict("records")):
             _bar(axes, place, line)
         axes.set_yticks(range(len(table)), table["contender"], fontsize=7.5)
-        axes.axvline(1.0, color="#404040", linewidth=1, linestyle="--")
+        axes.axvline(1.0, color="#404040", linewidth=1, linestyle="--", zorder=0)
         axes.set(xlabel="times dense cuBLAS's speed (geometric mean)", title=title)
         axes.set_xlim(0, 1.3 * float(table["speed"].max()))
         axes.grid(axis="y", visible=False)
@@ -208,9 +209,14 @@ def _speeds(part: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     cases = len(part[["matrix", "n"]].drop_duplicates())
+    passed = part[part["status"] == "passed"]
+    best = passed.groupby([*COMPARABLE, "contender"], dropna=False)["median_us"].min().reset_index()
+    dense = best[best["contender"] == "cublas dense"].drop(columns="contender")
+    pairs = best.merge(dense, on=list(COMPARABLE), suffixes=("", "_dense"))
+    speed = pairs["median_us_dense"] / pairs["median_us"]
     lines = []
     for contender, own in part.groupby("contender"):
-        found = ratios(part, f"contender == {contender!r}", DENSE)["ratio"]
+        found = speed[pairs["contender"] == contender]
         failures = sorted(set(own.loc[own["status"] != "passed", "status"]))
         lines.append(
             {
@@ -235,28 +241,32 @@ def _bar(axes: Axes, place: int, line: Mapping[Hashable, Any]) -> None:
     note = f"{speed:.2f}" if line["cases"] else "no case passed"
     if partial:
         note += f"  ({line['cases']} of {line['of_cases']} cases; {line['failures']})"
-    axes.text(speed, place, f" {note}", va="center", fontsize=7)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    axes.annotate(
+        note, (speed, place), (4, 0), textcoords="offset points", va="center", fontsize=7, bbox=box
+    )
 
 
 def ratio_table(rows: pd.DataFrame) -> Table:
     """Return for each case the times of the ladder, and opt3 over what it is compared with."""
     import pandas as pd
 
-    lines = []
-    for (matrix, n), case in rows.groupby(["matrix", "n"]):
-        passed = case[case["status"] == "passed"]
-        time = passed.groupby("variant")["median_us"].min()
-        line: dict[str, Any] = {"matrix": matrix, "n": n, "fill, %": 100 * _fill(passed)}
-        line |= {f"{name.removeprefix('bcsr-')}, us": time.get(name, np.nan) for name in LADDER}
-        for title, over in (
-            ("opt3 / Blocked-ELL", BLOCKED_ELL),
-            ("opt3 / cuBLAS dense", DENSE),
-            ("opt3 / best library", LIBRARIES),
-        ):
-            found = ratios(case, "variant == 'bcsr-opt3'", over)["ratio"]
-            line[title] = found.iloc[0] if len(found) else np.nan
-        lines.append(line)
-    table = pd.DataFrame(lines)
+    key = ["matrix", "n"]
+    passed = rows[rows["status"] == "passed"]
+    times = passed[passed["variant"].isin(LADDER)].pivot_table(
+        index=key, columns="variant", values="median_us", aggfunc="min"
+    )
+    parts = {f"{name.removeprefix('bcsr-')}, us": times.get(name) for name in LADDER}
+    for title, over in (
+        ("opt3 / Blocked-ELL", BLOCKED_ELL),
+        ("opt3 / cuBLAS dense", DENSE),
+        ("opt3 / best library", LIBRARIES),
+    ):
+        found = ratios(rows, "variant == 'bcsr-opt3'", over).reset_index()
+        parts[title] = found.set_index(key)["ratio"]
+    table = pd.DataFrame(parts).reset_index()
+    fills = {matrix: _fill(rows[rows["matrix"] == matrix]) for matrix in set(rows["matrix"])}
+    table.insert(2, "fill, %", 100 * table["matrix"].map(fills))
     mean: dict[str, Any] = {"matrix": "geometric mean", "n": np.nan}
     for title in table.columns[3:]:
         mean[title] = geometric_mean(table[title].dropna()) if "/" in title else np.nan
@@ -269,12 +279,15 @@ def own_kernel_table(rows: pd.DataFrame) -> Table:
     """Return the example of one's own kernel beside opt3 and dense cuBLAS."""
     import pandas as pd
 
+    from asyncsparse_lab.studies import style
+
     lines = []
-    for (name, l2), found in rows[rows["status"] == "passed"].groupby(["variant", "l2"]):
+    rows = rows[rows["status"] == "passed"]
+    for (backend, name, l2), found in rows.groupby(["backend", "variant", "l2"]):
         opt3 = ratios(rows[rows["l2"] == l2], f"variant == {name!r}", "variant == 'bcsr-opt3'")
         lines.append(
             {
-                "variant": name,
+                "contender": style.contender_name(str(backend), str(name)),
                 "L2": l2,
                 "median, us": found["median_us"].iloc[0],
                 "q1, us": found["q1_us"].iloc[0],
@@ -330,7 +343,7 @@ def _value(axes: Axes, x: float, y: float, text: str) -> None:
     axes.annotate(text, (x, y), (9, -3), textcoords="offset points", fontsize=8, zorder=6)
 
 
-def _plain_log(axes: Axes) -> None:
+def plain_log(axes: Axes) -> None:
     """Label a logarithmic axis 0.1, 1, 10 instead of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 

@@ -186,7 +186,7 @@ def _times(rows: pd.DataFrame) -> Drawing:
         bottom.plot(range(len(found)), 100 * (found - 1), look.marker, color=look.color)
         bottom.axhline(0.0, color="#707070", linewidth=1, linestyle="--")
         top.set(ylabel="median, us", title=f"N = {n}; numbers: blocks per SM")
-        top.margins(y=0.15)
+        top.margins(y=0.3)
         bottom.set(ylabel="gain by setmaxnreg, %")
         bottom.margins(y=0.25)
         bottom.set_xticks(
@@ -195,7 +195,7 @@ def _times(rows: pd.DataFrame) -> Drawing:
             fontsize=7,
         )
         bottom.set_xlabel("WGMMA_N")
-    panels[0, 0].legend(fontsize=7)
+    panels[0, 0].legend(fontsize=7, ncols=2, loc="upper left")
     style.provenance(figure, rows)
     names = ["variant", "n", "params.wgmma_n", "params.stages", "params.setmaxnreg", "median_us",
              "result.blocks_per_sm"]  # fmt: skip
