@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bcsr_load.cuh"
+#include "instrument.cuh"
 
 #ifndef STAGES
 #define STAGES 3
@@ -14,7 +15,7 @@ static_assert(STAGES >= 2, "the ring needs two slots or more");
 
 constexpr int RING_THREADS = (1 + CONSUMERS) * WARPGROUP_THREADS;
 
-struct Ring {
+struct Ring : Instruments<STAGES> {
   uint64_t full[STAGES];
   uint64_t empty[STAGES];
 };
@@ -59,14 +60,21 @@ __device__ __forceinline__ void initialise_ring(const BcsrArguments& arguments, 
   mbarrier_init_fence();
 }
 
+// Waits until the consumers have read what a slot held. A fresh slot counts as empty: waiting for
+// the parity before the first returns at once.
+__device__ __forceinline__ void wait_empty(Ring& ring, const RingPosition<STAGES>& position) {
+  Stopwatch watch;
+  mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+  ring.waited_empty(watch, position.slot);
+}
+
 // Fills slots with the blocks begin .. end - 1 of a block row. `position` lives on from tile to
 // tile in kernels that compute several.
 __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
                                              uint32_t stages, RingPosition<STAGES>& position,
                                              int64_t first_column, int64_t begin, int64_t end) {
   for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
-    // A fresh slot counts as empty: waiting for the parity before the first returns at once.
-    mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+    wait_empty(ring, position);
     tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
                    walk.a_row, walk.column, first_column);
     position.advance();
@@ -83,7 +91,9 @@ __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2],
   int previous = -1;
   for (int64_t block = 0; block < blocks; ++block) {
     uint32_t stage = stages + position.slot * STAGE_BYTES;
+    Stopwatch watch;
     mbarrier_wait(&ring.full[position.slot], position.parity);
+    ring.waited_full(watch, block == 0);
     multiply_block(accumulators, stage, consumer_slices(stage, consumer));
     // One group stays in flight; the one before it is done, and so is its slot.
     wgmma_wait<1>();
@@ -101,6 +111,7 @@ struct LocalRelease {
   Ring& ring;
 
   __device__ __forceinline__ void operator()(int slot) const {
+    ring.note_release(slot);
     if (threadIdx.x % WARPGROUP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
   }
 };
