@@ -37,6 +37,7 @@ def verify(
     """Run the edge cases on every build of every variant; exit code 1 if anything is wrong."""
     from asyncsparse_lab.gpu.device import require_gpu
     from asyncsparse_lab.records import local_folder, newest, read_records
+    from asyncsparse_lab.studies import find_study
     from asyncsparse_lab.studies import verify as study
     from asyncsparse_lab.studies.runner import Plan, run_study
 
@@ -55,7 +56,7 @@ def verify(
     )
     folder = out if out is not None else local_folder() / facts.slug
     outcome = run_study(
-        study.STUDY,
+        find_study(study.STUDY),
         study,
         folder,
         Plan(chosen, done=0),
@@ -65,7 +66,7 @@ def verify(
     asked = {case.name for case in chosen}
     records = [
         record
-        for record in newest(read_records(folder / f"{study.STUDY.name}.jsonl"))
+        for record in newest(read_records(folder / f"{study.STUDY}.jsonl"))
         if record.case in asked
     ]
     wrong = [record for record in records if record.status != "passed"]

@@ -33,6 +33,13 @@ STUDIES: Final[dict[str, Study]] = {
             device="gpu",
         ),
         Study(
+            name="verify",
+            title="Every kernel against the FP64 reference, ten thousand launches, the sanitizer",
+            module="verify",
+            notebook="02_bcsr_ablation",
+            device="gpu",
+        ),
+        Study(
             name="registers",
             title="What setmaxnreg buys: registers, thread blocks per SM, time",
             module="registers",

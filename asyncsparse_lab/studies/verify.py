@@ -27,20 +27,14 @@ from asyncsparse_lab.spmm.variants import (
     find_variant,
 )
 from asyncsparse_lab.studies import registers
-from asyncsparse_lab.studies.base import Case, Study, Table
+from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL
 from asyncsparse_lab.studies.spmm_common import kernel_build
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STUDY: Final = Study(
-    name="verify",
-    title="Every kernel against the FP64 reference, ten thousand launches, compute-sanitizer",
-    module="verify",
-    notebook=None,
-    device="gpu",
-)
+STUDY: Final = "verify"
 LAUNCHES: Final = 10_000
 _ORACLE_COLUMNS: Final = 17
 
@@ -117,7 +111,7 @@ def _check_oracle(case: Case) -> list[Record]:
         right = rel_err <= bound
         records.append(
             Record(
-                study=STUDY.name,
+                study=STUDY,
                 case=case.name,
                 op="spmm",
                 role="probe",
@@ -208,7 +202,7 @@ def _launch(case: Case, variant: Variant) -> Record:
 
 def _sanitize(case: Case, tool: str) -> Record:
     identity: dict[str, Any] = {
-        "study": STUDY.name,
+        "study": STUDY,
         "case": case.name,
         "op": "spmm",
         "role": "probe",
@@ -242,7 +236,7 @@ def _record(
     case: Case, variant: Variant, dtype_out: str, status: str, reason: str | None, **more: Any
 ) -> Record:
     return Record(
-        study=STUDY.name,
+        study=STUDY,
         case=case.name,
         op="spmm",
         role=variant.role,

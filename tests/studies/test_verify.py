@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncsparse_lab.claims import claims_frame
+from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.records import Record
+from asyncsparse_lab.records.frame import frame_of
+from asyncsparse_lab.spmm.sanitize import SanitizerOutcome
+from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds
+from asyncsparse_lab.spmm.verify import CaseOutcome, LaunchOutcome
+from asyncsparse_lab.studies import registers, verify
+from asyncsparse_lab.studies.base import Case
+
+CASES = {case.name: case for case in verify.cases()}
+
+
+def outcome(case: str, fault: str | None = None, rel_err: float = 1e-3) -> CaseOutcome:
+    return CaseOutcome(case, rel_err, 4e-3, 100, fault, {}, "kernel", "host", "nvrtc")
+
+
+def test_every_build_that_a_study_launches_is_verified() -> None:
+    verified = [
+        (build.variant.name, dict(build.variant.constants), build.dtype_out)
+        for subject in verify.SUBJECTS
+        for build in verify.builds_of(subject)
+    ]
+    launched = [build for build in all_builds() if build.variant.name in VARIANTS]
+    launched += [Build(v, "bfloat16") for case in registers.cases() for v in registers.builds(case)]
+    for build in launched:
+        assert (build.variant.name, dict(build.variant.constants), build.dtype_out) in verified
+    assert len(verified) == len({str(entry) for entry in verified})
+    assert {case.params.get("variant") for case in CASES.values()} >= {*VARIANTS, "my_kernel"}
+
+
+def test_a_build_gives_one_record_with_its_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+        return [outcome(edge.name, rel_err=1e-5 * i) for i, edge in enumerate(suite)]
+
+    monkeypatch.setattr(verify.verify, "verify_build", run)
+    records = verify.measure(CASES["edge-cases-bcsr-opt0"])
+    assert {record.dtype_out for record in records} == {"bfloat16", "float32"}
+    for record in records:
+        assert record.status == "passed"
+        assert record.kernel_hash == "kernel"
+        errors = record.result["rel_err"]
+        assert record.rel_err == max(errors.values())
+        assert record.result["elements"] == 100 * len(errors)
+        assert "c-past-2**31" in errors
+
+
+def test_large_cases_run_for_the_named_build_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[str]] = {}
+
+    def run(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+        names = {edge.name for edge in suite}
+        seen.setdefault(str(dict(variant.constants)), set()).update(names)
+        return [outcome("a")]
+
+    monkeypatch.setattr(verify.verify, "verify_build", run)
+    records = verify.measure(CASES["edge-cases-bcsr-opt1"])
+    assert len(records) == len({(r.dtype_out, str(r.params)) for r in records})
+    large = [constants for constants, names in seen.items() if "c-past-2**31" in names]
+    assert large == [str(dict(VARIANTS["bcsr-opt1"].constants))]
+    assert len(seen) > 1
+    assert all("ragged-n143" in names for names in seen.values())
+
+
+def test_faults_and_a_broken_device_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+        return [outcome("good"), outcome("odd-b", "C[0, 0] is nan", float("inf"))]
+
+    monkeypatch.setattr(verify.verify, "verify_build", wrong)
+    record = verify.measure(CASES["edge-cases-bcsr-opt0"])[0]
+    assert (record.status, record.reason) == ("wrong", "1 of 2 cases; odd-b: C[0, 0] is nan")
+
+    def breaks(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+        raise DeviceError("illegal address")
+
+    monkeypatch.setattr(verify.verify, "verify_build", breaks)
+    records = verify.measure(CASES["edge-cases-bcsr-opt0"])
+    assert [record.status for record in records] == ["error"]
+
+
+@pytest.mark.parametrize(("different", "status"), [(0, "passed"), (12, "wrong")])
+def test_launches(different: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(variant: Variant, launches: int) -> LaunchOutcome:
+        return LaunchOutcome(launches, different, 37 if different else None, 2.5, "k", "nvrtc")
+
+    monkeypatch.setattr(verify.verify, "launch_in_child", launch)
+    (record,) = verify.measure(CASES["launches-bcsr-opt3"])
+    assert (record.status, record.result["launches"]) == (status, 10_000)
+    assert record.params["debug_delays"] == 1
+    assert ("from launch 37 on" in (record.reason or "")) == bool(different)
+
+
+def test_a_hang_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(variant: Variant, launches: int) -> LaunchOutcome:
+        raise DeviceError("the kernel hangs")
+
+    monkeypatch.setattr(verify.verify, "launch_in_child", launch)
+    (record,) = verify.measure(CASES["launches-bcsr-opt2"])
+    assert (record.status, record.reason) == ("error", "the kernel hangs")
+
+
+@pytest.mark.parametrize(
+    ("errors", "exit_code", "status"), [(0, 0, "passed"), (2, 0, "wrong"), (0, 1, "wrong")]
+)
+def test_the_sanitizer(
+    errors: int, exit_code: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(tool: str, variants: list[Variant]) -> SanitizerOutcome:
+        return SanitizerOutcome(tool, "2025.3", errors, ("Invalid read",), exit_code, 1.0)
+
+    monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
+    (record,) = verify.measure(CASES["sanitize-racecheck"])
+    assert (record.status, record.result["errors"]) == (status, errors)
+    assert record.compiler == "compute-sanitizer 2025.3"
+
+
+def test_the_table_has_a_line_for_each_variant(
+    draw_in_theme: Callable[..., dict[str, Any]], make_record: Callable[..., Record]
+) -> None:
+    def record(case: str, variant: str, status: str = "passed", **result: Any) -> Record:
+        return make_record(
+            us=None, study="verify", case=case, variant=variant, status=status, result=result,
+            rel_err=1e-3, err_bound=4e-3, reason=None if status == "passed" else "why",
+        )  # fmt: skip
+
+    frame = frame_of(
+        [
+            record("edge-cases-bcsr-opt0", "bcsr-opt0", elements=100),
+            record("edge-cases-bcsr-opt0", "bcsr-opt0", "wrong", elements=50),
+            record("launches-bcsr-opt0", "bcsr-opt0", launches=10_000, different_words=0),
+            record("sanitize-memcheck", "all", errors=0),
+        ]
+    )
+    table = draw_in_theme(verify, frame, claims_frame("verify"))["verify"].data
+    table = table.set_index("variant")
+    assert table.loc["bcsr-opt0", "builds"] == 2
+    assert table.loc["bcsr-opt0", "not passed"] == 1
+    assert table.loc["bcsr-opt0", "elements compared"] == 150
+    assert table.loc["bcsr-opt0", "launches"] == 10_000
+    assert table.loc["bcsr-opt0", "largest error / bound"] == 0.25
+    assert table.loc["all", "sanitizer errors"] == 0
+
+
+def test_the_oracle_is_checked_on_the_smoke_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    # NumPy in CuPy's place: the comparison with itself is exact, and the records are whole.
+    stand_in = SimpleNamespace(asarray=np.asarray, asnumpy=np.asarray)
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
+    records = verify.measure(Case("oracle", params={"kind": "oracle"}))
+    assert records
+    assert {record.status for record in records} == {"passed"}
+    assert {record.rel_err for record in records} == {0.0}
+    assert len({record.matrix for record in records}) == len(records)
