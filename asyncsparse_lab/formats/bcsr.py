@@ -112,12 +112,13 @@ class BCSR:
         unique = keys[first]
         size = _size(csr.shape, block, len(unique), len(keys), csr.data.dtype.itemsize)
         refuse_beyond(size, max_bytes, xp, f"BCSR with {bm} x {bk} blocks")
+        inside = csr.rows % bm
+        inside *= bk
+        inside += csr.indices % bk
         # Writing in the order of the blocks keeps the stores close together.
         address = xp.cumsum(first, dtype=xp.int64) - 1
-        address *= bm
-        address += (csr.rows % bm)[order]
-        address *= bk
-        address += (csr.indices % bk)[order]
+        address *= bm * bk
+        address += inside[order]
         values = xp.zeros(size.values, dtype=csr.data.dtype)
         values[address] = csr.data[order]
         starts = xp.arange(block_rows + 1, dtype=xp.int64) * block_cols
