@@ -15,6 +15,7 @@ struct ClusterRelease {
   Ring& ring;
 
   __device__ __forceinline__ void operator()(int slot) const {
+    ring.note_release(slot);
     if (threadIdx.x % WARPGROUP_THREADS != 0) return;
     mbarrier_arrive(&ring.empty[slot]);
     if (cluster_rank() != 0) mbarrier_arrive_remote(&ring.empty[slot], 0);
@@ -27,7 +28,7 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
   constexpr uint16_t EVERYONE = (1u << CLUSTER) - 1;
   RingPosition<STAGES> position;
   for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
-    mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+    wait_empty(ring, position);
     uint32_t stage = stages + position.slot * STAGE_BYTES;
     uint64_t* full = &ring.full[position.slot];
     mbarrier_arrive_expect(full, STAGE_BYTES);
@@ -38,7 +39,8 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RING_THREADS, 1)
-    bcsr_spmm(const __grid_constant__ BcsrArguments arguments) {
+    bcsr_spmm(const __grid_constant__ Instrumented<BcsrArguments> arguments) {
+  Arrival arrival;
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
@@ -48,24 +50,34 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
   column_tiles = (column_tiles + CLUSTER - 1) / CLUSTER * CLUSTER;
   int64_t block_row = blockIdx.x / column_tiles;
   int64_t first_column = blockIdx.x % column_tiles * TILE_COLUMNS;
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
+    ring.open(arguments, 1 + CONSUMERS);
     initialise_ring(arguments, ring, rank == 0 ? CONSUMERS * CLUSTER : CONSUMERS);
+  }
   cluster_sync();
+  ring.enter(arrival);
 
   int64_t begin = arguments.block_row_ptr[block_row];
   int64_t end = arguments.block_row_ptr[block_row + 1];
   if (threadIdx.x < WARPGROUP_THREADS) {
-    release_registers<24>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x == 0) produce_shared(arguments, ring, stages, rank, first_column, begin, end);
   } else {
-    claim_registers<240>();
+    claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     RingPosition<STAGES> position;
+    Stopwatch resetting;
     float accumulators[WGMMA_N / 2] = {};
+    ring.reset(resetting, accumulators);
     consume_tile(accumulators, ring, stages, position, consumer, end - begin, ClusterRelease{ring});
+    Stopwatch storing;
     store_tile(arguments, accumulators, {block_row, first_column}, consumer);
+    ring.stored(storing);
   }
   // A CTA must not leave while others may still arrive on its barriers.
+  Stopwatch leaving;
   __syncwarp();
   cluster_sync();
+  ring.stop(&InstrumentRow::leave, leaving);
+  ring.exit();
 }

@@ -9,26 +9,36 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(RING_THREADS, MINIMUM_CTAS)
-    bcsr_spmm(const __grid_constant__ BcsrArguments arguments) {
+    bcsr_spmm(const __grid_constant__ Instrumented<BcsrArguments> arguments) {
+  Arrival arrival;
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
   Tile tile = tile_of(arguments, blockIdx.x);
-  if (threadIdx.x == 0) initialise_ring(arguments, ring, CONSUMERS);
+  if (threadIdx.x == 0) {
+    ring.open(arguments, 1 + CONSUMERS);
+    initialise_ring(arguments, ring, CONSUMERS);
+  }
   __syncthreads();
+  ring.enter(arrival);
 
   int64_t begin = arguments.block_row_ptr[tile.block_row];
   int64_t end = arguments.block_row_ptr[tile.block_row + 1];
   RingPosition<STAGES> position;
   if (threadIdx.x < WARPGROUP_THREADS) {
-    release_registers<24>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x == 0)
       produce_tile(arguments, ring, stages, position, tile.first_column, begin, end);
   } else {
-    claim_registers<240>();
+    claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
+    Stopwatch resetting;
     float accumulators[WGMMA_N / 2] = {};
+    ring.reset(resetting, accumulators);
     consume_tile(accumulators, ring, stages, position, consumer, end - begin, LocalRelease{ring});
+    Stopwatch storing;
     store_tile(arguments, accumulators, tile, consumer);
+    ring.stored(storing);
   }
+  ring.exit();
 }

@@ -16,17 +16,22 @@ __device__ __forceinline__ Tile persistent_tile(const BcsrArguments& arguments, 
 }
 
 extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
-    bcsr_spmm(const __grid_constant__ BcsrArguments arguments) {
+    bcsr_spmm(const __grid_constant__ Instrumented<BcsrArguments> arguments) {
+  Arrival arrival;
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
-  if (threadIdx.x == 0) initialise_ring(arguments, ring, CONSUMERS);
+  if (threadIdx.x == 0) {
+    ring.open(arguments, 1 + CONSUMERS);
+    initialise_ring(arguments, ring, CONSUMERS);
+  }
   __syncthreads();
+  ring.enter(arrival);
 
   int64_t tiles = arguments.block_rows * ((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
   RingPosition<STAGES> position;
   if (threadIdx.x < WARPGROUP_THREADS) {
-    release_registers<24>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x != 0) return;
     for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
       Tile tile = persistent_tile(arguments, index);
@@ -35,15 +40,20 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
                    arguments.block_row_ptr[tile.block_row + 1]);
     }
   } else {
-    claim_registers<240>();
+    claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
       Tile tile = persistent_tile(arguments, index);
       int64_t blocks =
           arguments.block_row_ptr[tile.block_row + 1] - arguments.block_row_ptr[tile.block_row];
+      Stopwatch resetting;
       float accumulators[WGMMA_N / 2] = {};
+      ring.reset(resetting, accumulators);
       consume_tile(accumulators, ring, stages, position, consumer, blocks, LocalRelease{ring});
+      Stopwatch storing;
       store_tile(arguments, accumulators, tile, consumer);
+      ring.stored(storing);
     }
   }
+  ring.exit();
 }

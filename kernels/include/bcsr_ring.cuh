@@ -13,6 +13,10 @@
 // A consumer releases a slot only after it has issued the next one, so one slot would deadlock.
 static_assert(STAGES >= 2, "the ring needs two slots or more");
 
+// The article's numbers; a probe's producer needs some for its counts.
+constexpr int PRODUCER_REGISTERS = INSTRUMENT != 0 ? 40 : 24;
+constexpr int CONSUMER_REGISTERS = INSTRUMENT != 0 ? 232 : 240;
+
 constexpr int RING_THREADS = (1 + CONSUMERS) * WARPGROUP_THREADS;
 
 struct Ring : Instruments<STAGES> {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "types.cuh"
+#include "wgmma.cuh"
 
 #ifndef INSTRUMENT
 #define INSTRUMENT 0
@@ -134,6 +135,19 @@ struct Instruments {
     if (first) add(&InstrumentRow::first_wait, cycles);
   }
 
+  // By a consumer whose accumulators are zeros from here on.
+  template <int COUNT>
+  __device__ __forceinline__ void reset(Stopwatch watch, float (&accumulators)[COUNT]) const {
+    pin_accumulators(accumulators);
+    stop(&InstrumentRow::reset, watch);
+  }
+
+  // By a consumer that has written its part of a tile.
+  __device__ __forceinline__ void stored(Stopwatch watch) const {
+    stop(&InstrumentRow::epilogue, watch);
+    add(&InstrumentRow::tiles, 1);
+  }
+
   // By a consumer, before it arrives on the slot's empty barrier.
   __device__ __forceinline__ void note_release(int slot) {
     if (speaks()) released[slot][threadIdx.x / WARPGROUP_THREADS - 1] = cycles_now();
@@ -156,6 +170,9 @@ struct Instruments {
   __device__ __forceinline__ void exit() const {}
   __device__ __forceinline__ void waited_empty(Stopwatch, int) const {}
   __device__ __forceinline__ void waited_full(Stopwatch, bool) const {}
+  template <int COUNT>
+  __device__ __forceinline__ void reset(Stopwatch, float (&)[COUNT]) const {}
+  __device__ __forceinline__ void stored(Stopwatch) const {}
   __device__ __forceinline__ void note_release(int) {}
 };
 #endif
