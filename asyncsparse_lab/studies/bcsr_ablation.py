@@ -6,6 +6,7 @@ one or two of a kind: structures, a dense graph in two sizes, pruned weights, op
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -95,7 +96,7 @@ def draw(
     frame: pd.DataFrame,
     claims: pd.DataFrame,
     *,
-    matrices: tuple[str, ...] = (),
+    matrices: Sequence[str] = (),
     n: int = 0,
     l2: str = "cold",
     dtype_out: str = "bfloat16",
@@ -105,7 +106,7 @@ def draw(
 
     Parameters
     ----------
-    matrices : tuple of str
+    matrices : sequence of str
         Only these; all if empty.
     n : int
         Only this number of columns of B; all if 0.

@@ -359,4 +359,4 @@ def _legend(axes: Axes, mean: str, case: str) -> None:
     unique = dict(zip(labels, handles, strict=True))
     unique[mean] = Line2D([], [], color="#404040", marker="o", linewidth=1.2)
     unique[case] = Line2D([], [], color="#c8c8c8", linewidth=0.8)
-    axes.legend(list(unique.values()), list(unique), fontsize=7, loc="lower right")
+    axes.legend(list(unique.values()), list(unique), fontsize=7, loc="lower right", markerscale=0.7)
