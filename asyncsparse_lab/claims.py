@@ -162,12 +162,13 @@ def parse_claim(entry: Mapping[str, Any]) -> Claim:
 def claims_frame(study: str | None = None) -> pd.DataFrame:
     """Return the claims that a study draws, or all: a row each, indexed by id.
 
-    Columns are ``document``, ``section``, ``statement``, ``value`` (as written), ``number`` (NaN
-    where it is none), ``unit``, ``kind``, ``study`` and ``how``.
+    Columns are ``document``, ``section``, ``statement``, ``relation``, ``value`` (as written),
+    ``number`` (NaN where it is none), ``unit``, ``kind``, ``study`` and ``how``.
     """
     import pandas as pd
 
-    names = ["document", "section", "statement", "value", "number", "unit", "kind", "study", "how"]
+    names = ["document", "section", "statement", "relation", "value", "number", "unit", "kind"]
+    names += ["study", "how"]
     chosen = [c for c in read_claims() if study is None or study == c.study or study in c.also]
     rows = [[getattr(claim, name) for name in names] for claim in chosen]
     return pd.DataFrame(rows, columns=names, index=pd.Index([c.id for c in chosen], name="id"))

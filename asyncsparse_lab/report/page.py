@@ -72,8 +72,11 @@ def write_report(folder: Path, records: Source) -> Path:
 
 
 def _save_claims(folder: Path, claims: pd.DataFrame) -> None:
-    names = ["document", "section", "statement", "value", "unit", "kind", "measured", "state"]
-    table = Table(claims[names], "The documents' claims, and how the records stand to them")
+    names = ["document", "section", "statement", "relation", "value", "unit", "kind"]
+    table = Table(
+        claims[[*names, "measured", "state"]],
+        "The documents' claims, and how the records stand to them",
+    )
     saved = files.save(folder / "claims", "state", table, {}, [])
     entry = {"name": saved.name, "kind": saved.kind, "table_sha256": saved.table_sha256}
     files.write_manifest(folder / "claims", {"study": "claims", "items": [entry]})
@@ -131,5 +134,7 @@ def _rows(claims: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for name, row in claims.iterrows():
         measured = "" if math.isnan(row["measured"]) else f"{row['measured']:.4g}"
-        rows.append({**row, "id": name, "measured": measured})
+        relation = "" if row["relation"] == "equal" else f"{row['relation']} "
+        shown = f"{relation}{row['value']} {row['unit']}"
+        rows.append({**row, "id": name, "measured": measured, "shown": shown})
     return rows

@@ -92,6 +92,7 @@ class StudyReport:
             for item in items.values():
                 if isinstance(item, Drawing):
                     style.stamp_stale(item.figure, self._stale_in(item))
+                    style.freeze_layout(item.figure)
                     pyplot.close(item.figure)  # shown as a picture, not by the inline backend
             self._drawn[key] = items
         return self._drawn[key]
@@ -110,14 +111,19 @@ class StudyReport:
         if name not in items:
             raise InputError(f"{self.study.name} draws no {name!r}; there are {', '.join(items)}")
         item = items[name]
+        if self._folder is not None:
+            self._save(self._folder, name, item, parameters)
         if isinstance(item, Drawing):
             width = int(96 * item.figure.get_figwidth())
-            display(Image(data=files.picture(item, "png"), width=width, alt=item.caption))
+            display(Image(data=self._picture(name, item), width=width, alt=item.caption))
         else:
             display(item.data)
         display(Markdown(f"*{item.caption}*"))
-        if self._folder is not None:
-            self._save(self._folder, name, item, parameters)
+
+    def _picture(self, name: str, item: Drawing) -> bytes:
+        if self._folder is None:
+            return files.picture(item, "png")
+        return (self._folder / f"{name}.png").read_bytes()
 
     def _save(
         self, folder: Path, name: str, item: Drawing | Table, parameters: dict[str, Any]

@@ -103,6 +103,12 @@ def theme() -> Iterator[None]:
         yield
 
 
+def freeze_layout(figure: Figure) -> None:
+    """Lay a figure out now, once, and not again at each of the passes that saving it makes."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def document_mark(
     axes: Axes,
     x: Any,
