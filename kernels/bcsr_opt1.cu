@@ -5,6 +5,7 @@
 #include "tma.cuh"
 
 constexpr int THREADS = CONSUMERS * WARPGROUP_THREADS;
+static_assert(TILE_K == BLOCK, "a stage holds a whole block");
 
 __device__ __forceinline__ void load_a(uint32_t stage, const uint16_t* block) {
 #pragma unroll
@@ -20,7 +21,7 @@ __device__ __forceinline__ void load_b(uint32_t stage, const BcsrArguments& argu
   for (int index = threadIdx.x; index < TILE_K * CHUNKS; index += THREADS) {
     int64_t row = first_row + index / CHUNKS;
     const uint16_t* source = row < arguments.k ? arguments.b + row * arguments.ldb : nullptr;
-    store_shared(stage + BLOCK_BYTES + b_chunk_offset(index / CHUNKS, index % CHUNKS),
+    store_shared(stage + A_BYTES + b_chunk_offset(index / CHUNKS, index % CHUNKS),
                  read_eight(source, first_column + index % CHUNKS * 8, arguments.n));
   }
 }

@@ -1,27 +1,15 @@
 // Beyond the article: opt3's epilogue and prologue hidden behind loads.
 //
 // One persistent CTA per SM takes tiles (64 rows x 2 WGMMA_N columns) from a counter, longest block
-// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh): one slot for
-// both consumers in bf16, one for each in fp32.
+// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh), a slot for
+// each consumer and part of its columns. STAGE_K = 32 cuts blocks in half along k: more and
+// smaller slots, so that loads are asked for earlier.
 
 #include "registers.cuh"
 #include "ring_output.cuh"
 
-constexpr int CONSUMER_OUTPUT_BYTES = BLOCK * WGMMA_N * OUTPUT_BYTES;
-constexpr int OUTPUT_SLOTS = CONSUMERS * CONSUMER_OUTPUT_BYTES <= STAGE_BYTES ? 1 : CONSUMERS;
-static_assert(WGMMA_N >= 64, "C is stored in slices of 64 columns or less");
-static_assert(CONSUMER_OUTPUT_BYTES <= STAGE_BYTES, "a consumer's C fits into one slot");
-static_assert(STAGES > OUTPUT_SLOTS, "the next tile's first block needs a slot beside C's");
-
-enum class Kind : int32_t { block, output, done };
-
-// What a slot holds; written by the producer before the slot's full barrier, read after it.
-struct Work {
-  Kind kind;
-  int32_t owner;  // of an output slot: the consumer, or -1 where both share it
-  int32_t first_row;
-  int32_t first_column;
-};
+constexpr int PARTS = output_parts(STAGE_BYTES);
+constexpr int PART_COLUMNS = WGMMA_N / PARTS;
 
 struct Shared {
   Ring ring;
@@ -41,17 +29,24 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
     int32_t first_column = index / rows * TILE_COLUMNS;
     for (BlockWalk walk(arguments, task.begin, task.begin + task.blocks); walk.left > 0;
          walk.advance()) {
-      mbarrier_wait(&shared.ring.empty[position.slot], position.parity ^ 1);
-      shared.work[position.slot].kind = Kind::block;
-      tma_load_stage(arguments, stages + position.slot * STAGE_BYTES,
-                     &shared.ring.full[position.slot], walk.a_row, walk.column, first_column);
-      position.advance();
+#pragma unroll
+      for (int part = 0; part < BLOCK / TILE_K; ++part) {
+        wait_empty(shared.ring, position);
+        shared.work[position.slot].kind = Kind::multiply;
+        tma_load_stage(arguments, stages + position.slot * STAGE_BYTES,
+                       &shared.ring.full[position.slot], walk.a_row, walk.column, first_column,
+                       part);
+        position.advance();
+      }
     }
-    for (int owner = 0; owner < OUTPUT_SLOTS; ++owner)
+    for (int output = 0; output < CONSUMERS * PARTS; ++output) {
+      int owner = output / PARTS;
+      int part = output % PARTS;
       hand_out(shared.ring, position, [&](int slot) {
-        shared.work[slot] = {Kind::output, OUTPUT_SLOTS == 1 ? -1 : owner, task.block_row * BLOCK,
-                             first_column};
+        shared.work[slot] = {Kind::output, 1 << owner, part, task.block_row * BLOCK,
+                             first_column + owner * WGMMA_N + part * PART_COLUMNS};
       });
+    }
     index = upcoming;
   }
   hand_out(shared.ring, position, [&](int slot) { shared.work[slot].kind = Kind::done; });
@@ -60,43 +55,30 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
 
 __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& shared,
                                         uint32_t stages) {
-  int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
-  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;
-  HeldSlot held{shared.ring, leads};
+  Consumer self{shared.ring};
   float accumulators[WGMMA_N / 2] = {};
   RingPosition<STAGES> position;
   while (true) {
     int slot = position.slot;
     mbarrier_wait(&shared.ring.full[slot], position.parity);
     position.advance();
-    Work work = shared.work[slot];
+    const Work work = shared.work[slot];  // a copy: the slot may be given back before all have read
+    if (work.kind == Kind::done) break;
     uint32_t stage = stages + slot * STAGE_BYTES;
-    if (work.kind == Kind::block) {
-      multiply_block(accumulators, stage, consumer_slices(stage, consumer));
-      // A load takes several times as long as its product: waiting for the product at once frees
-      // the slot early, which is worth more than having two products in flight.
+    if (work.kind == Kind::multiply) {
+      multiply_block(accumulators, stage, consumer_slices(stage, self.index));
+      // Waiting for the product at once frees the slot early: loads are what takes long.
       wgmma_wait<0>();
       pin_accumulators(accumulators);
-      if (leads) mbarrier_arrive(&shared.ring.empty[slot]);
-      held.release();
-    } else if (work.kind == Kind::output) {
-      if (work.owner >= 0 && work.owner != consumer) {  // the other consumer's slot
-        warpgroup_sync(1 + consumer);  // all have read what it holds before it is given back
-        if (leads) mbarrier_arrive(&shared.ring.empty[slot]);
-        continue;
-      }
-      held.release();
-      uint32_t output = stage + (work.owner < 0 ? consumer * CONSUMER_OUTPUT_BYTES : 0);
-      stage_accumulators<WGMMA_N / 2>(output, accumulators);
-      commit_stage<WGMMA_N>(arguments, output, consumer, leads, work.first_row,
-                            work.first_column + consumer * WGMMA_N);
-      zero_accumulators(accumulators);
-      held.slot = slot;
+      self.release_output();
+      self.release(slot);
+    } else if (self.takes_part(work)) {
+      self.store_part<PARTS>(arguments, accumulators, work, stage, slot);
     } else {
-      break;
+      self.release_together(slot);
     }
   }
-  if (leads) tma_store_wait();
+  self.finish();
 }
 
 extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)

@@ -1,30 +1,15 @@
-// Fewer bytes of B for each output: block rows that share block columns are matched on the host,
-// and one CTA computes both, 2 x 64 rows x WGMMA_N columns. A step is one block column of their
-// union: 64 rows of B, and the one or two blocks of A that meet them. Each consumer owns a block
-// row. Persistent CTAs take pairs from a counter, longest first; C leaves through the ring, a slot
-// for each consumer and part of its columns.
+// Fewer bytes of B for each output: block rows that share block columns are matched on the host, and
+// one CTA computes both, 2 x 64 rows x WGMMA_N columns. A step is one block column of their union:
+// 64 rows of B, and the one or two blocks of A that meet them. Each consumer owns a block row.
+// Otherwise as bcsr_overlap.cu: persistent, longest pair first, C through the ring.
 
 #include "registers.cuh"
 #include "ring_output.cuh"
 
-constexpr int PAIR_SLOT_BYTES = WGMMA_SLICES * SLICE_BYTES + CONSUMERS * BLOCK_BYTES;
 constexpr int B_BYTES = WGMMA_SLICES * SLICE_BYTES;
-constexpr int PARTS = BLOCK * WGMMA_N * OUTPUT_BYTES <= PAIR_SLOT_BYTES ? 1 : 2;
+constexpr int PAIR_SLOT_BYTES = B_BYTES + CONSUMERS * A_BYTES;
+constexpr int PARTS = output_parts(PAIR_SLOT_BYTES);
 constexpr int PART_COLUMNS = WGMMA_N / PARTS;
-static_assert(WGMMA_N >= 64, "C is stored in slices of 64 columns or less");
-static_assert(BLOCK * PART_COLUMNS * OUTPUT_BYTES <= PAIR_SLOT_BYTES, "a part fits into one slot");
-static_assert(STAGES > CONSUMERS, "the next pair needs a slot beside the one that each holds");
-
-enum class Kind : int32_t { step, output, done };
-
-// What a slot holds; written by the producer before the slot's full barrier, read after it.
-struct Work {
-  Kind kind;
-  int32_t consumers;  // bit c: consumer c multiplies from it, or lays its C down there
-  int32_t part;       // of an output slot
-  int32_t first_row;
-  int32_t first_column;
-};
 
 struct Shared {
   Ring ring;
@@ -32,23 +17,23 @@ struct Shared {
 };
 
 __device__ __forceinline__ void load_step(const BcsrArguments& arguments, Shared& shared,
-                                          uint32_t stages, int slot, const int4& step,
+                                          uint32_t stages, int slot, const int4& step, int part,
                                           int32_t first_column) {
   int32_t blocks[CONSUMERS] = {step.y, step.z};
   int32_t used = (blocks[0] >= 0 ? 1 : 0) | (blocks[1] >= 0 ? 2 : 0);
-  shared.work[slot].kind = Kind::step;
+  shared.work[slot].kind = Kind::multiply;
   shared.work[slot].consumers = used;
   uint64_t* full = &shared.ring.full[slot];
   uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
-  mbarrier_arrive_expect(full, B_BYTES + (used == 3 ? 2 : 1) * BLOCK_BYTES);
+  mbarrier_arrive_expect(full, B_BYTES + (used == 3 ? 2 : 1) * A_BYTES);
 #pragma unroll
   for (int slice = 0; slice < WGMMA_SLICES; ++slice)
     tma_load_2d(stage + slice * SLICE_BYTES, &arguments.b_map, full,
-                first_column + slice * SLICE_COLUMNS, step.x * BLOCK);
+                first_column + slice * SLICE_COLUMNS, step.x * BLOCK + part * TILE_K);
 #pragma unroll
   for (int row = 0; row < CONSUMERS; ++row)
     if (blocks[row] >= 0)
-      tma_load_2d(stage + B_BYTES + row * BLOCK_BYTES, &arguments.a_map, full, 0,
+      tma_load_2d(stage + B_BYTES + row * A_BYTES, &arguments.a_map, full, part * TILE_K,
                   blocks[row] * BLOCK);
 }
 
@@ -70,9 +55,12 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
     for (int32_t i = 0; i < count; ++i) {
       int4 step = ahead;
       if (i + 1 < count) ahead = steps[i + 1];
-      mbarrier_wait(&shared.ring.empty[position.slot], position.parity ^ 1);
-      load_step(arguments, shared, stages, position.slot, step, first_column);
-      position.advance();
+#pragma unroll
+      for (int part = 0; part < BLOCK / TILE_K; ++part) {
+        wait_empty(shared.ring, position);
+        load_step(arguments, shared, stages, position.slot, step, part, first_column);
+        position.advance();
+      }
     }
     for (int output = 0; output < CONSUMERS * PARTS; ++output) {
       int owner = output / PARTS;
@@ -91,24 +79,9 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
   finish_tiles(arguments);
 }
 
-// Lays a part of the accumulators down and starts its store; the last part zeroes them all.
-__device__ __forceinline__ void flush_part(const BcsrArguments& arguments,
-                                           float (&accumulators)[WGMMA_N / 2], const Work& work,
-                                           uint32_t output, int consumer, bool leads) {
-  constexpr int COUNT = PART_COLUMNS / 2;  // accumulators of one part
-  if (work.part == 0)
-    stage_accumulators<COUNT, 0>(output, accumulators);
-  else
-    stage_accumulators<COUNT, WGMMA_N / 2 - COUNT>(output, accumulators);
-  commit_stage<PART_COLUMNS>(arguments, output, consumer, leads, work.first_row, work.first_column);
-  if (work.part == PARTS - 1) zero_accumulators(accumulators);
-}
-
 __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& shared,
                                         uint32_t stages) {
-  int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
-  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;
-  HeldSlot held{shared.ring, leads};
+  Consumer self{shared.ring};
   float accumulators[WGMMA_N / 2] = {};
   RingPosition<STAGES> position;
   while (true) {
@@ -117,27 +90,21 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
     position.advance();
     const Work work = shared.work[slot];  // a copy: the slot may be given back before all have read
     if (work.kind == Kind::done) break;
-    bool mine = (work.consumers >> consumer & 1) != 0;
     uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
-    if (work.kind == Kind::step) {
-      if (mine) {
-        multiply_block(accumulators, stage + B_BYTES + consumer * BLOCK_BYTES, stage);
-        // Waiting for the product at once frees the slot early: loads are what takes long.
-        wgmma_wait<0>();
-        pin_accumulators(accumulators);
-      }
-      held.release();
-    } else if (mine) {
-      held.release();
-      flush_part(arguments, accumulators, work, stage, consumer, leads);
-      held.slot = slot;
-      continue;
+    if (!self.takes_part(work)) {
+      self.release_together(slot);
+    } else if (work.kind == Kind::multiply) {
+      multiply_block(accumulators, stage + B_BYTES + self.index * A_BYTES, stage);
+      // Waiting for the product at once frees the slot early: loads are what takes long.
+      wgmma_wait<0>();
+      pin_accumulators(accumulators);
+      self.release_output();
+      self.release(slot);
+    } else {
+      self.store_part<PARTS>(arguments, accumulators, work, stage, slot);
     }
-    // The whole warpgroup has read what the slot holds before one of its threads gives it back.
-    warpgroup_sync(1 + consumer);
-    if (leads) mbarrier_arrive(&shared.ring.empty[slot]);
   }
-  if (leads) tma_store_wait();
+  self.finish();
 }
 
 extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)

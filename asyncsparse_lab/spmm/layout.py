@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -99,6 +99,12 @@ def _row_tasks(block_row_ptr: Any) -> Any:
     return tasks
 
 
+def _swizzle(row_bytes: int) -> Literal[0, 32, 64, 128]:
+    """Return the swizzle of a box with such rows; rows of 16 bytes are one core matrix wide."""
+    spans: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
+    return spans[row_bytes]
+
+
 def is_aligned(matrix: Any) -> bool:
     """Whether a row-major matrix can be reached through a tensor map as it is."""
     return bool(matrix.data.ptr % ROW_BYTES == 0 and matrix.strides[0] % ROW_BYTES == 0)
@@ -152,12 +158,10 @@ def bcsr_arguments(A: DeviceBcsr, B: Any, C: Any, geometry: Geometry) -> BcsrArg
     )
     if geometry.slice_columns:
         rows = A.blocks.reshape(-1, BLOCK)
-        a_map = TensorMap.over(rows, (BLOCK, BLOCK), "bfloat16", swizzle=128)
-        # Rows of 16 bytes are not swizzled: a slice 8 columns wide is one core matrix wide.
-        span = 2 * geometry.slice_columns
-        b_map = TensorMap.over(
-            B, (BLOCK, geometry.slice_columns), "bfloat16", swizzle=span if span > 16 else 0
-        )
+        stage_k = geometry.stage_k
+        a_map = TensorMap.over(rows, (BLOCK, stage_k), "bfloat16", swizzle=_swizzle(2 * stage_k))
+        b_box = (stage_k, geometry.slice_columns)
+        b_map = TensorMap.over(B, b_box, "bfloat16", swizzle=_swizzle(2 * geometry.slice_columns))
         arguments.a_map[:] = a_map.encode().tobytes()
         arguments.b_map[:] = b_map.encode().tobytes()
     if geometry.pairs:

@@ -56,6 +56,8 @@ class Geometry:
         The kernel takes tiles from a counter and needs zeroed memory for it.
     pairs : bool
         The kernel computes matched pairs of block rows.
+    stage_k : int
+        Rows of B, and columns of a block of A, in one stage.
     """
 
     threads: int
@@ -67,6 +69,7 @@ class Geometry:
     stores_by_tma: bool = False
     schedules: bool = False
     pairs: bool = False
+    stage_k: int = BLOCK
 
     def grid(self, block_rows: int, n: int, sm_count: int) -> int:
         """Return the thread blocks of a launch: one a tile, or one an SM."""
@@ -118,19 +121,25 @@ def _persistent_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True)
 
 
-def _overlap_geometry(constants: Constants) -> Geometry:
-    return replace(ring_geometry(constants), persistent=True, stores_by_tma=True, schedules=True)
+def _overlap_geometry(constants: Constants, tile_columns: int = 0, a_blocks: int = 1) -> Geometry:
+    tile_columns = tile_columns or CONSUMERS * constants["WGMMA_N"]
+    stage_k = constants["STAGE_K"]
+    slot_bytes = 2 * stage_k * (a_blocks * BLOCK + tile_columns)
+    return Geometry(
+        threads=384,
+        tile_columns=tile_columns,
+        slice_columns=64,
+        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
+        persistent=True,
+        stores_by_tma=True,
+        schedules=True,
+        stage_k=stage_k,
+    )
 
 
 def _paired_geometry(constants: Constants) -> Geometry:
-    wgmma_n = constants["WGMMA_N"]
-    slot_bytes = BLOCK * wgmma_n * 2 + CONSUMERS * BLOCK * BLOCK * 2
-    return replace(
-        _overlap_geometry(constants),
-        tile_columns=wgmma_n,
-        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
-        pairs=True,
-    )
+    geometry = _overlap_geometry(constants, tile_columns=constants["WGMMA_N"], a_blocks=CONSUMERS)
+    return replace(geometry, pairs=True)
 
 
 @dataclass(frozen=True)
@@ -250,9 +259,17 @@ _TABLE = (
         role="paper",
         geometry=_persistent_geometry,
     ),
-    Variant("bcsr_overlap.cu", "bcsr-overlap", _RING, geometry=_overlap_geometry),
     Variant(
-        "bcsr_paired.cu", "bcsr-paired", {"WGMMA_N": 256, "STAGES": 4}, geometry=_paired_geometry
+        "bcsr_overlap.cu",
+        "bcsr-overlap",
+        {"WGMMA_N": 256, "STAGES": 3, "STAGE_K": 64},
+        geometry=_overlap_geometry,
+    ),
+    Variant(
+        "bcsr_paired.cu",
+        "bcsr-paired",
+        {"WGMMA_N": 256, "STAGES": 4, "STAGE_K": 64},
+        geometry=_paired_geometry,
     ),
 )
 

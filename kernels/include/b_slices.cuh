@@ -9,7 +9,11 @@
 #define WGMMA_N 128
 #endif
 
-constexpr int TILE_K = 64;  // rows of B in a stage: four wgmma steps of 16
+#ifndef STAGE_K
+#define STAGE_K 64
+#endif
+
+constexpr int TILE_K = STAGE_K;  // rows of B in a stage: wgmma steps of 16
 constexpr int SLICE_COLUMNS = WGMMA_N < 64 ? WGMMA_N : 64;
 constexpr int SLICE_SPAN = SLICE_COLUMNS * 2;  // bytes of one row of a slice
 constexpr int SLICE_BYTES = TILE_K * SLICE_SPAN;

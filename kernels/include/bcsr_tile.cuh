@@ -1,7 +1,8 @@
 // What the tensor-core BCSR kernels share: the tile's geometry and its product.
 //
 // A CTA computes 64 rows x TILE_COLUMNS of C. Two consumer warpgroups own WGMMA_N columns each.
-// In shared memory a stage holds one block of A and the matching 64 rows of B in slices.
+// In shared memory a stage holds TILE_K columns of a block of A (64, a whole block, or 32) and the
+// matching rows of B in slices.
 #pragma once
 
 #include "b_slices.cuh"
@@ -11,12 +12,14 @@
 constexpr int CONSUMERS = 2;
 constexpr int TILE_COLUMNS = CONSUMERS * WGMMA_N;
 constexpr int SLICES = TILE_COLUMNS / SLICE_COLUMNS;
-constexpr int STAGE_BYTES = BLOCK_BYTES + SLICES * SLICE_BYTES;
-static_assert(BLOCK == TILE_K, "a block of A meets one stage of B");
+constexpr int A_SPAN = TILE_K * 2;  // bytes of one row of A in a stage, and its swizzle
+constexpr int A_BYTES = BLOCK * A_SPAN;
+constexpr int STAGE_BYTES = A_BYTES + SLICES * SLICE_BYTES;
+static_assert(BLOCK % TILE_K == 0, "a block of A meets whole stages of B");
 
 // The slices of B that warpgroup `consumer` multiplies.
 __device__ __forceinline__ uint32_t consumer_slices(uint32_t stage, int consumer) {
-  return stage + BLOCK_BYTES + consumer * WGMMA_SLICES * SLICE_BYTES;
+  return stage + A_BYTES + consumer * WGMMA_SLICES * SLICE_BYTES;
 }
 
 // accumulators (64 x WGMMA_N) += A block * slices of B, issued and committed.
@@ -26,8 +29,8 @@ __device__ __forceinline__ void multiply_block(float (&accumulators)[WGMMA_N / 2
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < TILE_K / 16; ++step) {
-    // A is K-major: a step is 32 bytes of the swizzled 128-byte rows, 8 rows are 1024 bytes.
-    uint64_t a_descriptor = matrix_descriptor<128>(a + step * 32, 16, 8 * BLOCK_ROW_BYTES);
+    // A is K-major: a step is 32 bytes of the swizzled rows; the stride is between 8-row groups.
+    uint64_t a_descriptor = matrix_descriptor<A_SPAN>(a + step * 32, 16, 8 * A_SPAN);
     WgmmaInstruction<WGMMA_N, Bf16, 1>::issue(accumulators, a_descriptor,
                                               b_descriptor(slices, step));
   }

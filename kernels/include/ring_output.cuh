@@ -1,49 +1,112 @@
-// C leaving through the ring: the producer hands out a slot without loading it, a consumer lays its
+// C leaving through the ring, and what the kernels that do so share.
+//
+// After a tile's loads the producer hands out slots without loading them. A consumer lays its
 // accumulators down there and TMA stores them while the other slots already fill for the next tile.
 #pragma once
 
 #include "bcsr_ring.cuh"
 #include "output_stage.cuh"
 
+// SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how long?
+#ifndef SKIP_PRODUCT
+#define SKIP_PRODUCT 0
+#endif
+#ifndef SKIP_STORE
+#define SKIP_STORE 0
+#endif
+
+static_assert(WGMMA_N >= 64, "C is stored in slices of 128-byte rows");
+static_assert(STAGES > CONSUMERS, "the next tile needs a slot beside the one that each holds");
+
+// In how many parts a consumer's 64 x WGMMA_N of C goes through slots of this size.
+__device__ constexpr int output_parts(int slot_bytes) {
+  int parts = 1;
+  while (BLOCK * WGMMA_N * OUTPUT_BYTES / parts > slot_bytes) parts *= 2;
+  return parts;
+}
+
+enum class Kind : int32_t { multiply, output, done };
+
+// What a slot holds; written by the producer before the slot's full barrier, read after it.
+struct Work {
+  Kind kind;
+  int32_t consumers;  // bit c: consumer c multiplies from it, or lays its C down there
+  int32_t part;       // of an output: which part of the consumer's columns
+  int32_t first_row;
+  int32_t first_column;
+};
+
 // Offers the next slot without bytes to come; `describe(slot)` tells the consumers what it is for.
 template <class Describe>
 __device__ __forceinline__ void hand_out(Ring& ring, RingPosition<STAGES>& position,
                                          Describe describe) {
-  mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+  wait_empty(ring, position);
   describe(position.slot);
   mbarrier_arrive(&ring.full[position.slot]);
   position.advance();
 }
 
-// The slot that a consumer's C still occupies; -1 for none. It is released once TMA has read it,
-// which the consumer looks at one step later, so that nobody waits for a store.
-struct HeldSlot {
+// A consumer warpgroup's dealings with the ring. It holds at most one slot with C in it, which it
+// gives back once TMA has read it; it looks at that one step later, so that nobody waits for a store.
+struct Consumer {
   Ring& ring;
-  bool leads;  // one thread of the warpgroup keeps count
-  int slot = -1;
+  int index = threadIdx.x / WARPGROUP_THREADS - 1;
+  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;  // one thread speaks for the warpgroup
+  int held = -1;
 
-  __device__ __forceinline__ void release() {
-    if (!leads || slot < 0) return;
+  __device__ __forceinline__ bool takes_part(const Work& work) const {
+    return (work.consumers >> index & 1) != 0;
+  }
+
+  // After a wgmma from the slot: all four warps have issued it, so all have read what it holds.
+  __device__ __forceinline__ void release(int slot) const {
+    if (leads) mbarrier_arrive(&ring.empty[slot]);
+  }
+
+  // Without one: they must meet first.
+  __device__ __forceinline__ void release_together(int slot) const {
+    warpgroup_sync(1 + index);
+    release(slot);
+  }
+
+  __device__ __forceinline__ void release_output() {
+    if (!leads || held < 0) return;
     tma_store_wait_read();
-    mbarrier_arrive(&ring.empty[slot]);
-    slot = -1;
+    mbarrier_arrive(&ring.empty[held]);
+    held = -1;
+  }
+
+  // Lays a part of the accumulators down in the slot and starts its store; the last part zeroes
+  // them all.
+  template <int PARTS>
+  __device__ __forceinline__ void store_part(const BcsrArguments& arguments,
+                                             float (&accumulators)[WGMMA_N / 2], const Work& work,
+                                             uint32_t stage, int slot) {
+    constexpr int COUNT = WGMMA_N / 2 / PARTS;  // accumulators of one part
+    static_assert(PARTS <= 4);
+    release_output();
+    if (work.part == 0) stage_accumulators<COUNT, 0>(stage, accumulators);
+    if constexpr (PARTS > 1)
+      if (work.part == 1) stage_accumulators<COUNT, COUNT>(stage, accumulators);
+    if constexpr (PARTS > 2) {
+      if (work.part == 2) stage_accumulators<COUNT, 2 * COUNT>(stage, accumulators);
+      if (work.part == 3) stage_accumulators<COUNT, 3 * COUNT>(stage, accumulators);
+    }
+    fence_async_proxy();
+    warpgroup_sync(1 + index);
+    if (leads && SKIP_STORE == 0)
+      store_stage<WGMMA_N / PARTS>(&arguments.c_map, stage, work.first_row, work.first_column);
+    held = slot;
+    if (work.part == PARTS - 1) {
+#pragma unroll
+      for (int i = 0; i < WGMMA_N / 2; ++i) accumulators[i] = 0.f;
+    }
+  }
+
+  __device__ __forceinline__ void finish() const {
+    if (leads) tma_store_wait();
   }
 };
-
-// Starts the store of a stage that this warpgroup has just written.
-template <int COLUMNS>
-__device__ __forceinline__ void commit_stage(const BcsrArguments& arguments, uint32_t stage,
-                                             int consumer, bool leads, int32_t first_row,
-                                             int32_t first_column) {
-  fence_async_proxy();
-  warpgroup_sync(1 + consumer);
-  if (leads) store_stage<COLUMNS>(&arguments.c_map, stage, first_row, first_column);
-}
-
-__device__ __forceinline__ void zero_accumulators(float (&accumulators)[WGMMA_N / 2]) {
-#pragma unroll
-  for (int i = 0; i < WGMMA_N / 2; ++i) accumulators[i] = 0.f;
-}
 
 // Tiles from a counter that all CTAs share: the first is the CTA's own number, so that nobody waits
 // at the start.
