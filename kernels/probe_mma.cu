@@ -33,9 +33,9 @@ extern "C" __global__ void __launch_bounds__(WARPGROUPS* WARPGROUP_THREADS, 1)
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < TILE_K / 16; ++step)
-      WgmmaInstruction<TILE_N, Bf16, 1>::issue(
-          accumulators, matrix_descriptor<128>(a + step * 32, 16, 1024),
-          matrix_descriptor<128>(b + step * 2048, 8192, 1024));
+      WgmmaInstruction<TILE_N, Bf16, 1>::issue(accumulators,
+                                               matrix_descriptor<128>(a + step * 32, 16, 1024),
+                                               matrix_descriptor<128>(b + step * 2048, 8192, 1024));
     wgmma_commit();
     pin_accumulators(accumulators);
     wgmma_wait<1>();

@@ -198,9 +198,9 @@ def _ratio(xp: Any, actual: Any, expected: Any, scale: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         error = abs(actual - expected)
         ratio = xp.where(error == 0, 0.0, error / scale)
-    agree = xp.isfinite(actual) == xp.isfinite(expected)
-    both_finite = agree & xp.isfinite(expected)
-    return xp.where(both_finite, ratio, xp.where(agree, 0.0, xp.inf))
+    actual_is_finite, expected_is_finite = xp.isfinite(actual), xp.isfinite(expected)
+    ratio = xp.where(actual_is_finite & expected_is_finite, ratio, xp.inf)
+    return xp.where(actual_is_finite | expected_is_finite, ratio, 0.0)
 
 
 def _chunks(length: int, width: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,6 @@ one or two of a kind: structures, a dense graph in two sizes, pruned weights, op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
@@ -68,7 +67,7 @@ def measure(case: Case) -> list[Record]:
     assert case.matrix is not None
     assert case.n is not None
     product, truth = product_with_truth(case.matrix, case.n)
-    product = replace(product, dtype_out=case.params["dtype_out"])
+    product = product.with_output(case.params["dtype_out"])
     records = measure_product(
         contenders(case),
         product,

@@ -10,7 +10,6 @@ source and its constants alone::
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
@@ -88,7 +87,7 @@ def compare(variant: Variant, matrix: str, n: int, dtype_out: str = "bfloat16") 
     product, truth = product_with_truth(matrix, n)
     records = measure_product(
         [Ours(each) for each in kernels],
-        replace(product, dtype_out=dtype_out),
+        product.with_output(dtype_out),
         study="own-kernel",
         case=f"{matrix}-n{n}",
         matrix=matrix,

@@ -79,7 +79,7 @@ def measure(case: Case) -> list[Record]:
     variants = builds(case)
     records = measure_product(
         [Ours(variant) for variant in variants],
-        replace(product, dtype_out=DTYPE_OUT),
+        product.with_output(DTYPE_OUT),
         study=STUDY,
         case=case.name,
         matrix=case.matrix,

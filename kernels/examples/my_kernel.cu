@@ -23,11 +23,11 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
   int64_t end = arguments.block_row_ptr[tile.block_row + 1];
   RingPosition<STAGES> position;
   if (threadIdx.x < WARPGROUP_THREADS) {
-    release_registers<24>();
+    release_registers<PRODUCER_REGISTERS>();
     if (threadIdx.x == 0)
       produce_tile(arguments, ring, stages, position, tile.first_column, begin, end);
   } else {
-    claim_registers<240>();
+    claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     float accumulators[WGMMA_N / 2] = {};
     consume_tile(accumulators, ring, stages, position, consumer, end - begin, LocalRelease{ring});
