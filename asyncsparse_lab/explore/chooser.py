@@ -149,7 +149,7 @@ def _collection(choose: Choose, say: Say) -> Any:
 
 def _file(choose: Choose) -> Any:
     path = widgets.Text(
-        placeholder="path of a Matrix Market file, .mtx or .mtx.gz",
+        placeholder="path, from the notebook's folder, of a .mtx or .mtx.gz file",
         layout=widgets.Layout(width="480px"),
     )
     path.add_class("asyncsparse-file")

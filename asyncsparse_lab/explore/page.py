@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -80,8 +81,11 @@ class Explorer:
         self._height.observe(lambda _: self._draw_formats(), "value")
         self._body = widgets.VBox(
             [
-                _side_by_side(
-                    [widgets.VBox([self._density, self._zoom_controls()]), self._lengths]
+                widgets.HBox(
+                    [
+                        _column([self._density, self._zoom_controls()], "620px"),
+                        _column([self._lengths], "440px"),
+                    ]
                 ),
                 widgets.HBox([self._block, self._height]),
                 self._formats,
@@ -119,7 +123,9 @@ class Explorer:
         return bundle
 
     def _show(self, name: str, structure: Structure) -> None:
-        self.name, self._structure, self._matrix = name, structure, structure.matrix
+        # A file's folder does not fit into a title.
+        self.name = Path(name).name if name.endswith((".mtx", ".mtx.gz")) else name
+        self._structure, self._matrix = structure, structure.matrix
         self._facts.value = _as_html(fact_table(structure.facts))
         self._view(Window.whole(self._matrix.shape))
         self._draw_formats()
@@ -211,7 +217,7 @@ def fact_table(facts: MatrixFacts) -> dict[str, str]:
 def _as_html(rows: dict[str, str]) -> str:
     lines = "".join(
         f"<tr><th style='text-align:left;padding-right:1.5em'>{escape(title)}</th>"
-        f"<td style='text-align:left'>{escape(text)}</td></tr>"
+        f"<td style='text-align:left;white-space:pre-wrap'>{escape(text)}</td></tr>"
         for title, text in rows.items()
     )
     return f"<table style='font-size:12px;line-height:1.5'>{lines}</table>"
@@ -240,5 +246,6 @@ def _sizes(name: str, value: int) -> Any:
     )
 
 
-def _side_by_side(children: list[Any]) -> Any:
-    return widgets.HBox(children, layout=widgets.Layout(flex_flow="row wrap"))
+def _column(children: list[Any], width: str) -> Any:
+    """Return a column of at most that width; beside another one it shrinks with its pictures."""
+    return widgets.VBox(children, layout=widgets.Layout(flex=f"0 1 {width}", min_width="0"))

@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _SIDE, _LEFT, _BOTTOM = 6.2, 7.2, 5.2, 0.8, 1.2
 _TO_SCALE = 5.0
 
 #: Blocks along a side of the picture up to which their edges are drawn.
-_MOST_BLOCKS = 40
+_MOST_BLOCKS = 24
 
 
 def density_picture(density: Density, name: str, block: int) -> Figure:
@@ -48,6 +48,8 @@ def density_picture(density: Density, name: str, block: int) -> Figure:
         extent=(window.columns[0], window.columns[1], window.rows[1], window.rows[0]),
     )
     axes.set_anchor("NW")
+    for spine in axes.spines.values():
+        spine.set_position(("outward", 1))  # or else it lies on the first and last bins
     each = _bin_size(density)
     notes = [f"a bin is {each}"]
     if max(window.shape) <= _MOST_BLOCKS * block:
