@@ -95,17 +95,19 @@ def kernel_hashes(study: str, variant: str) -> frozenset[str]:
 def _host_changed(record: Record) -> bool:
     """Return whether the table's entry or the layout differs from what the record was made with."""
     from asyncsparse_lab.spmm.run import host_hash
-    from asyncsparse_lab.spmm.variants import VARIANTS
+    from asyncsparse_lab.spmm.variants import PROBE_CONSTANTS, VARIANTS
 
     if record.host_hash is None or record.variant not in VARIANTS:
         return False
     variant = VARIANTS[record.variant]
     chosen = {
         name: record.params[name.lower()]
-        for name in (*variant.constants, "DEBUG_DELAYS")
+        for name in (*variant.constants, *PROBE_CONSTANTS)
         if name.lower() in record.params
     }
+    options = {name: record.params[name] for name in variant.options if name in record.params}
     try:
-        return host_hash(variant.with_constants(**chosen)) != record.host_hash
+        made = variant.with_constants(**chosen).with_options(**options)
+        return host_hash(made) != record.host_hash
     except InputError:  # these constants are no longer accepted
         return True

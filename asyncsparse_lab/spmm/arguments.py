@@ -33,3 +33,17 @@ class BcsrArguments(ctypes.Structure):
         ("pair_steps", ctypes.c_uint64),
         ("pair_count", ctypes.c_int64),
     )
+
+
+class WcsrArguments(ctypes.Structure):
+    """Mirror of ``WcsrArguments`` in ``kernels/include/wcsr_arguments.cuh`` (120 bytes).
+
+    Pointers are device addresses; sizes and strides count elements.
+    """
+
+    _fields_ = (
+        *((name, ctypes.c_uint64)
+          for name in ("a", "window_col_idx", "tasks", "split_windows", "b", "c", "sums")),
+        *((name, ctypes.c_int64)
+          for name in ("task_count", "split_count", "m", "k", "n", "ldb", "ldc", "ldsums")),
+    )  # fmt: skip

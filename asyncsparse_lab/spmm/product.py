@@ -270,6 +270,8 @@ class Prepared:
         Of our kernels; None for a library.
     compiler : str or None
         What made the code: NVRTC's version, or the library's.
+    measurements : array or None
+        Of an instrumented build, the rows that its last run filled.
     """
 
     run: Callable[[], None]
@@ -279,6 +281,7 @@ class Prepared:
     kernel_hash: str | None = None
     host_hash: str | None = None
     compiler: str | None = None
+    measurements: Array | None = None
 
 
 class Contender(Protocol):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.spmm import arguments as arguments_module
 from asyncsparse_lab.spmm import layout as layout_module
 from asyncsparse_lab.spmm import pairs as pairs_module
+from asyncsparse_lab.spmm import wcsr as wcsr_module
+from asyncsparse_lab.spmm.instrument import Launch, open_launch
 from asyncsparse_lab.spmm.layout import (
     DeviceBcsr,
     aligned_workspace,
@@ -21,6 +22,7 @@ from asyncsparse_lab.spmm.layout import (
 )
 from asyncsparse_lab.spmm.product import Prepared
 from asyncsparse_lab.spmm.variants import Variant
+from asyncsparse_lab.spmm.wcsr import launch_wcsr
 
 if TYPE_CHECKING:
     from asyncsparse_lab.gpu.compile import Artifact
@@ -34,11 +36,17 @@ def compile_variant(variant: Variant, dtype_out: str) -> Artifact:
     return compile_kernel(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
 
 
+_LAYOUTS: Final = {
+    "bcsr": (arguments_module, layout_module, pairs_module),
+    "wcsr": (arguments_module, wcsr_module),
+}
+
+
 @cache
-def _layout_digest() -> str:
+def _layout_digest(format: str) -> str:
     """Hash what the device layout's code does: its syntax trees, without comments."""
     digest = hashlib.sha256()
-    for module in (arguments_module, layout_module, pairs_module):
+    for module in _LAYOUTS[format]:
         assert module.__file__ is not None
         with open(module.__file__, encoding="utf-8") as source:
             digest.update(ast.dump(_without_docstrings(ast.parse(source.read()))).encode())
@@ -63,8 +71,9 @@ def _is_string(statement: ast.stmt) -> bool:
 def host_hash(variant: Variant) -> str:
     """Return the SHA-256 of the variant's entry and of the device layout."""
     geometry = variant.launch_geometry
-    entry = [variant.name, variant.entry, dict(sorted(variant.constants.items())), repr(geometry)]
-    return hashlib.sha256(f"{json.dumps(entry)}{_layout_digest()}".encode()).hexdigest()
+    entry = [variant.name, variant.entry, variant.params, repr(geometry)]
+    digest = _layout_digest(variant.format)
+    return hashlib.sha256(f"{json.dumps(entry)}{digest}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,8 @@ class Ours:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The constants, in lower case."""
-        return {name.lower(): value for name, value in sorted(self.kernel.constants.items())}
+        """The constants, in lower case, and the host's options."""
+        return self.kernel.params
 
     def prepare(self, product: Product) -> Prepared:
         """Compile, convert A and fill the launch arguments.
@@ -104,56 +113,57 @@ class Ours:
             Before anything is launched.
         """
         artifact = compile_variant(self.kernel, product.dtype_out)
-        A, preprocess_us = product.converted("bcsr64", DeviceBcsr.from_csr)
-        if self.kernel.launch_geometry.pairs:
-            _, matching_us = product.converted("bcsr64-pairs", lambda _: A.pairs)
-            preprocess_us += matching_us
         output = product.new_output()
+        prepare = launch_wcsr if self.kernel.format == "wcsr" else _launch_bcsr
+        launch = prepare(self.kernel, artifact, product, output)
         return Prepared(
-            run=self._launcher(artifact, A, product.B, output),
+            run=launch.run,
             output=output,
-            preprocess_us=preprocess_us,
-            params={**self.params, "padded": not self._reaches(product.B, output)},
+            preprocess_us=launch.preprocess_us,
+            params={**self.params, **launch.params},
+            measurements=launch.measurements,
             kernel_hash=artifact.kernel_hash,
             host_hash=host_hash(self.kernel),
             compiler=artifact.compiler,
         )
 
-    def _reaches(self, B: Any, C: Any) -> bool:
-        """Whether the kernel can read B and write C where they are."""
-        return is_aligned(B) and (is_aligned(C) or not self.kernel.launch_geometry.stores_by_tma)
 
-    def _launcher(self, artifact: Artifact, A: DeviceBcsr, B: Any, C: Any) -> Callable[[], None]:
-        import cupy
+def _launch_bcsr(kernel: Variant, artifact: Artifact, product: Product, output: Any) -> Launch:
+    A, preprocess_us = product.converted("bcsr64", DeviceBcsr.from_csr)
+    if kernel.launch_geometry.pairs:
+        _, matching_us = product.converted("bcsr64-pairs", lambda _: A.pairs)
+        preprocess_us += matching_us
+    launch = _open_bcsr(kernel, artifact, A, product.B, output)
+    stores_by_tma = kernel.launch_geometry.stores_by_tma
+    reaches = is_aligned(product.B) and (is_aligned(output) or not stores_by_tma)
+    return replace(launch, preprocess_us=preprocess_us, params={"padded": not reaches})
 
-        from asyncsparse_lab.gpu.device import device_facts
-        from asyncsparse_lab.gpu.launch import load
 
-        if not C.size:
-            return lambda: None
-        if not B.size:
-            return lambda: C.fill(0)
-        geometry = self.kernel.launch_geometry
-        readable = B if is_aligned(B) else aligned_workspace(B)
-        writable = C
-        if geometry.stores_by_tma and not is_aligned(C):
-            writable = aligned_workspace(C)
-        counters = cupy.zeros(2, dtype=cupy.int32) if geometry.schedules else None
-        arguments = bcsr_arguments(A, readable, writable, geometry)
-        arguments.counters = counters.data.ptr if counters is not None else 0
-        launch = load(artifact).prepare(
-            geometry.grid(A.block_rows, B.shape[1], device_facts().sm_count),
-            geometry.threads,
-            geometry.shared_bytes,
-            arguments,
-        )
-        keep = (A, B, C, readable, writable, counters)  # the arguments hold bare addresses
+def _open_bcsr(kernel: Variant, artifact: Artifact, A: DeviceBcsr, B: Any, C: Any) -> Launch:
+    import cupy
 
-        def run(_alive: tuple[object, ...] = keep) -> None:
-            if readable is not B:
-                readable[...] = B
-            launch()
-            if writable is not C:
-                C[...] = writable
+    if not C.size:
+        return Launch(lambda: None)
+    if not B.size:
+        return Launch(lambda: C.fill(0))
+    geometry = kernel.launch_geometry
+    readable = B if is_aligned(B) else aligned_workspace(B)
+    writable = C
+    if geometry.stores_by_tma and not is_aligned(C):
+        writable = aligned_workspace(C)
+    counters = cupy.zeros(2, dtype=cupy.int32) if geometry.schedules else None
+    arguments = bcsr_arguments(A, readable, writable, geometry)
+    arguments.counters = counters.data.ptr if counters is not None else 0
+    launch, measurements = open_launch(
+        artifact, kernel, A.block_rows, B.shape[1], arguments, roles=3
+    )
+    keep = (A, B, C, readable, writable, counters)  # the arguments hold bare addresses
 
-        return run
+    def run(_alive: tuple[object, ...] = keep) -> None:
+        if readable is not B:
+            readable[...] = B
+        launch()
+        if writable is not C:
+            C[...] = writable
+
+    return Launch(run, measurements=measurements)

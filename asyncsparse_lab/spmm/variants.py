@@ -17,6 +17,8 @@ from asyncsparse_lab.resources import resource_path
 
 BLOCK = 64
 """Rows and columns of a block of A in every BCSR kernel."""
+WINDOW = 64
+"""Rows of a window of A in every WCSR kernel."""
 WGMMA_COLUMNS = (8, 16, 32, 64, 128, 192, 256)
 """Values of WGMMA_N that the kernels are built for."""
 MAX_SHARED_BYTES = 232_448
@@ -28,6 +30,8 @@ STATIC_BYTES = 1024
 """Room kept for barriers and scheduling state in static shared memory."""
 CONSUMERS = 2
 OUTPUT_TYPES = ("bfloat16", "float32")
+PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT")
+"""Constants that every variant takes: builds that are tested or looked into, never timed."""
 
 Constants = Mapping[str, int]
 
@@ -142,6 +146,16 @@ def _paired_geometry(constants: Constants) -> Geometry:
     return replace(geometry, pairs=True)
 
 
+def _window_geometry(constants: Constants) -> Geometry:
+    wgmma_n = constants["WGMMA_N"]
+    return Geometry(
+        threads=128,
+        tile_columns=wgmma_n,
+        slice_columns=0,
+        shared_bytes=2 * BLOCK * (WINDOW + wgmma_n) + ALIGNMENT_BYTES,
+    )
+
+
 @dataclass(frozen=True)
 class Variant:
     """A kernel with its constants and its launch geometry.
@@ -159,14 +173,17 @@ class Variant:
         Preprocessor macros; the output type is added by who compiles.
     entry : str
         The kernel's ``extern "C"`` name.
-    format : {"bcsr"}
+    format : {"bcsr", "wcsr"}
         Sparse format that the kernel reads.
-    role : {"paper", "ours"}
+    role : {"paper", "ours", "probe"}
         As in the record.
     arch : str
         Target of the compilation.
     geometry : Geometry or callable
         Launch geometry, or a rule that gives it from the constants.
+    options : mapping
+        What the host decides. WCSR has ``max_cols_per_task``: windows with more columns are cut;
+        0 leaves them whole.
 
     Raises
     ------
@@ -179,10 +196,11 @@ class Variant:
     name: str = ""
     constants: Constants = field(default_factory=lambda: {"WGMMA_N": 256, "STAGES": 3})
     entry: str = "bcsr_spmm"
-    format: Literal["bcsr"] = "bcsr"
-    role: Literal["paper", "ours"] = "ours"
+    format: Literal["bcsr", "wcsr"] = "bcsr"
+    role: Literal["paper", "ours", "probe"] = "ours"
     arch: str = "sm_90a"
     geometry: Geometry | Callable[[Constants], Geometry] = ring_geometry
+    options: Constants = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -214,11 +232,32 @@ class Variant:
 
     def with_constants(self, **constants: int) -> Variant:
         """Return this variant with some constants replaced; the result is checked anew."""
-        unknown = set(constants) - set(self.constants) - {"DEBUG_DELAYS"}
+        unknown = set(constants) - set(self.constants) - set(PROBE_CONSTANTS)
         if unknown:
             known = ", ".join(self.constants)
             raise InputError(f"{self.name}: no constant {', '.join(unknown)}; it has {known}")
-        return replace(self, constants={**self.constants, **constants})
+        changed = replace(self, constants={**self.constants, **constants})
+        return replace(changed, role="probe") if changed.is_instrumented else changed
+
+    def with_options(self, **options: int) -> Variant:
+        """Return this variant with some options of the host replaced."""
+        unknown = set(options) - set(self.options)
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise InputError(f"{self.name}: no option {', '.join(unknown)}; it has {known}")
+        return replace(self, options={**self.options, **options})
+
+    @property
+    def params(self) -> dict[str, int]:
+        """What a record says of the variant: constants in lower case, options, window."""
+        params = {name.lower(): value for name, value in sorted(self.constants.items())}
+        window = {"window": WINDOW} if self.format == "wcsr" else {}
+        return params | dict(self.options) | window
+
+    @property
+    def is_instrumented(self) -> bool:
+        """Whether this build counts its cycles."""
+        return bool(self.constants.get("INSTRUMENT"))
 
     def macros(self, dtype_out: str) -> dict[str, int]:
         """Return the macros to compile with for an output type."""
@@ -271,6 +310,26 @@ _TABLE = (
         {"WGMMA_N": 256, "STAGES": 4, "STAGE_K": 64},
         geometry=_paired_geometry,
     ),
+    Variant(
+        "wcsr_paper.cu",
+        "wcsr-paper",
+        {"WGMMA_N": 128},
+        entry="wcsr_spmm",
+        format="wcsr",
+        role="paper",
+        geometry=_window_geometry,
+        options={"max_cols_per_task": 512},
+    ),
+    Variant(
+        "wcsr_paper.cu",
+        "wcsr-paper-unsplit",
+        {"WGMMA_N": 128},
+        entry="wcsr_spmm",
+        format="wcsr",
+        role="paper",
+        geometry=_window_geometry,
+        options={"max_cols_per_task": 0},
+    ),
 )
 
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in _TABLE}
@@ -297,6 +356,19 @@ def ring_sweep(variant: Variant) -> Iterator[Variant]:
             yield variant.with_constants(WGMMA_N=wgmma_n, STAGES=stages)
 
 
+def cluster_sweep() -> list[Variant]:
+    """Return the multicast kernel in clusters of 1 (opt3 and a cluster's barriers), 2 and 4."""
+    return [VARIANTS["bcsr-multicast"].with_constants(CLUSTER=size) for size in (1, 2, 4)]
+
+
+def instrumented() -> list[Variant]:
+    """Return the probes of every kernel that can count its cycles."""
+    names = ("bcsr-opt3", "bcsr-persistent", "bcsr-persistent-swizzle", "wcsr-paper",
+             "wcsr-paper-unsplit")  # fmt: skip
+    kernels = [*(VARIANTS[name] for name in names), *cluster_sweep()]
+    return [kernel.with_constants(INSTRUMENT=1) for kernel in kernels]
+
+
 def all_builds() -> list[Build]:
     """Return every build that a study or the verification launches, each once."""
     opt3 = VARIANTS["bcsr-opt3"]
@@ -304,8 +376,17 @@ def all_builds() -> list[Build]:
     for base in (VARIANTS["bcsr-opt1"], VARIANTS["bcsr-opt2"], opt3):
         builds += [Build(base.with_constants(WGMMA_N=128), dtype) for dtype in OUTPUT_TYPES]
     builds += [Build(variant, "bfloat16") for variant in ring_sweep(opt3)]
+    builds += [Build(variant, "bfloat16") for variant in cluster_sweep()]
+    wcsr = VARIANTS["wcsr-paper"]
+    for variant in (
+        wcsr.with_constants(WGMMA_N=64),
+        wcsr.with_constants(WGMMA_N=256),
+        wcsr.with_options(max_cols_per_task=64),  # the same code, but many more pieces
+    ):
+        builds += [Build(variant, dtype) for dtype in OUTPUT_TYPES]
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in _TABLE]
+    builds += [Build(variant, "bfloat16") for variant in instrumented()]
     unique = {
-        (b.variant.name, tuple(sorted(b.variant.constants.items())), b.dtype_out): b for b in builds
+        (b.variant.name, tuple(sorted(b.variant.params.items())), b.dtype_out): b for b in builds
     }
     return list(unique.values())

@@ -247,7 +247,7 @@ def _record(
         layout="row-major",
         status=status,
         reason=reason,
-        params={key.lower(): value for key, value in variant.constants.items()},
+        params=variant.params,
         **more,
     )
 
