@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError
 
-#: Rows and columns are never shown in bins of less than one position.
+#: Zooming in ends at this many rows and columns.
 SMALLEST_SPAN = 8
 
 

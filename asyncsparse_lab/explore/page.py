@@ -17,7 +17,7 @@ from asyncsparse_lab.explore.canvas import png, stack
 from asyncsparse_lab.explore.chooser import chooser
 from asyncsparse_lab.explore.format_pictures import facts_picture, formats_picture
 from asyncsparse_lab.explore.structure import Structure
-from asyncsparse_lab.explore.view_pictures import density_picture, lengths_picture
+from asyncsparse_lab.explore.view_pictures import density_picture, lengths_picture, shows_blocks
 from asyncsparse_lab.matrices import load_matrix_with_facts
 from asyncsparse_lab.matrices.facts import SIZES, MatrixFacts
 
@@ -177,8 +177,9 @@ class Explorer:
             self.window = window.zoomed(1.0, self._matrix.shape)
             self._draw_window()
 
-    def _block_moved(self, _: Any) -> None:
-        self._draw_density()  # close up it shows the blocks
+    def _block_moved(self, change: dict[str, Any]) -> None:
+        if any(shows_blocks(self.window, change[which]) for which in ("old", "new")):
+            self._draw_density()
         self._draw_formats()
 
     @contextmanager

@@ -26,6 +26,11 @@ _TO_SCALE = 5.0
 _MOST_BLOCKS = 24
 
 
+def shows_blocks(window: Window, block: int) -> bool:
+    """Whether blocks of that size are large enough in view for their edges to be drawn."""
+    return max(window.shape) <= _MOST_BLOCKS * block
+
+
 def density_picture(density: Density, name: str, block: int) -> Figure:
     """Draw the non-zeros per position of each bin, on a logarithmic scale.
 
@@ -52,7 +57,7 @@ def density_picture(density: Density, name: str, block: int) -> Figure:
         spine.set_position(("outward", 1))  # or else it lies on the first and last bins
     each = _bin_size(density)
     notes = [f"a bin is {each}"]
-    if max(window.shape) <= _MOST_BLOCKS * block:
+    if shows_blocks(window, block):
         _block_lines(axes, window, block)
         notes.append(f"lines: {block} × {block} blocks")
     if not to_scale:

@@ -32,7 +32,7 @@ def single(shape: tuple[int, int], row: int, column: int) -> csr_array:
     return csr_array(([1.0], ([row], [column])), shape=shape)
 
 
-@pytest.mark.parametrize("place", [0, 12_345, 77_777, 99_999])
+@pytest.mark.parametrize("place", [0, 12_345, 99_999])
 def test_a_single_nonzero_of_a_huge_matrix_is_a_pixel(place: int) -> None:
     shape = (100_000, 100_000)
     drawn = [
@@ -78,10 +78,11 @@ def test_a_narrow_matrix_says_that_it_is_not_to_scale() -> None:
 )
 def test_odd_matrices_are_drawn(matrix: csr_array) -> None:
     density = bin_counts(matrix, Window.whole(matrix.shape))
-    assert f"{matrix.nnz:,} non-zeros" in texts(density_picture(density, "odd", 64))
-    assert "largest" in texts(lengths_picture(density))
-    for figure in (density_picture(density, "odd", 64), lengths_picture(density)):
-        assert pixels(figure).shape == (720, round(100 * figure.get_figwidth()), 3)
+    picture, lengths = density_picture(density, "odd", 64), lengths_picture(density)
+    assert pixels(picture).shape == (720, 620, 3)
+    assert pixels(lengths).shape == (720, 440, 3)
+    assert f"{matrix.nnz:,} non-zeros" in texts(picture)
+    assert "largest" in texts(lengths)
 
 
 def test_skewed_lengths_get_a_logarithmic_scale_that_leaves_out_the_empty() -> None:
