@@ -74,11 +74,14 @@ def _rounded(value: Any) -> Any:
 
 def picture(drawing: Drawing, kind: str) -> bytes:
     """Return a figure as the bytes of a ``png`` or ``svg`` file, the same on every run."""
+    from matplotlib import rc_context
+
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "asyncsparse-lab"}}
     stream = io.BytesIO()
-    drawing.figure.savefig(
-        stream, format=kind, dpi=PNG_DPI, bbox_inches="tight", metadata=metadata[kind]
-    )
+    with rc_context({"svg.hashsalt": "asyncsparse-lab"}):  # else ids are drawn at random
+        drawing.figure.savefig(
+            stream, format=kind, dpi=PNG_DPI, bbox_inches="tight", metadata=metadata[kind]
+        )
     return stream.getvalue()
 
 

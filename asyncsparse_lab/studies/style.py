@@ -97,7 +97,6 @@ def theme() -> Iterator[None]:
         "axes.titlelocation": "left",
         "legend.frameon": True,
         "legend.framealpha": 0.9,
-        "svg.hashsalt": "asyncsparse-lab",
     }
     with mpl.rc_context(settings):
         yield
