@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -96,6 +96,28 @@ def blocks(rows: int, cols: int, block: int, keep: float, seed: int) -> csr_arra
     return random_blocks(rows, cols, block, keep, seed).to_csr()
 
 
+def thinned_blocks(
+    rows: int, cols: int, block: int, keep: float, fill: float, seed: int
+) -> csr_array[Any]:
+    """Random blocks of :func:`random_blocks`, each with ``round(fill block**2)`` values left.
+
+    Which ones is uniform without replacement, drawn by ``default_rng([seed, 1])``; the values and
+    the places of the blocks do not depend on ``fill``.
+    """
+    dense = random_blocks(rows, cols, block, keep, seed)
+    left = round(fill * block * block)
+    score = np.random.default_rng([seed, 1]).random(
+        (len(dense.blocks), block * block), dtype=np.float32
+    )
+    chosen = np.argpartition(score, max(left - 1, 0), axis=1)[:, :left]
+    is_left = np.zeros(score.shape, dtype=bool)
+    np.put_along_axis(is_left, chosen, True, axis=1)
+    thinned = replace(dense, blocks=np.where(is_left.reshape(dense.blocks.shape), dense.blocks, 0))
+    matrix = thinned.to_csr()
+    matrix.eliminate_zeros()
+    return matrix
+
+
 def block_case_arguments(name: str) -> dict[str, int | float] | None:
     """Return the arguments of ``blocks`` that a case name stands for, or None.
 
@@ -180,6 +202,19 @@ GENERATORS = (
             SEED,
         ),
         lambda rows, cols, block, keep, seed: keep * rows * cols + block**2,
+    ),
+    Generator(
+        "thinned_blocks",
+        "random blocks, each filled to the same part",
+        thinned_blocks,
+        (
+            *_SHAPE,
+            Parameter("block", 64, "side of a block", 1, 1024),
+            Parameter("keep", 0.1, "part of the blocks that is kept", 0.0, 1.0),
+            Parameter("fill", 0.5, "part of a block's values that is left", 0.0, 1.0),
+            SEED,
+        ),
+        lambda rows, cols, keep, **_: 2 * keep * rows * cols,
     ),
     Generator(
         "pruned",
