@@ -66,16 +66,20 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
     if (work.kind == Kind::done) break;
     uint32_t stage = stages + slot * STAGE_BYTES;
     if (work.kind == Kind::multiply) {
-      multiply_block(accumulators, stage, consumer_slices(stage, self.index));
-      // Waiting for the product at once frees the slot early: loads are what takes long.
-      wgmma_wait<0>();
-      pin_accumulators(accumulators);
+      if constexpr (SKIP_PRODUCT == 0) {
+        multiply_block(accumulators, stage, consumer_slices(stage, self.index));
+        // Waiting for the product at once frees the slot early: loads are what takes long.
+        wgmma_wait<0>();
+        pin_accumulators(accumulators);
+      } else {
+        warpgroup_sync(1 + self.index);
+      }
       self.release_output();
       self.release(slot);
     } else if (self.takes_part(work)) {
       self.store_part<PARTS>(arguments, accumulators, work, stage, slot);
     } else {
-      self.release_together(slot);
+      self.pass(slot);
     }
   }
   self.finish();

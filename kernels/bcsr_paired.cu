@@ -92,12 +92,16 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
     if (work.kind == Kind::done) break;
     uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
     if (!self.takes_part(work)) {
-      self.release_together(slot);
+      self.pass(slot);
     } else if (work.kind == Kind::multiply) {
-      multiply_block(accumulators, stage + B_BYTES + self.index * A_BYTES, stage);
-      // Waiting for the product at once frees the slot early: loads are what takes long.
-      wgmma_wait<0>();
-      pin_accumulators(accumulators);
+      if constexpr (SKIP_PRODUCT == 0) {
+        multiply_block(accumulators, stage + B_BYTES + self.index * A_BYTES, stage);
+        // Waiting for the product at once frees the slot early: loads are what takes long.
+        wgmma_wait<0>();
+        pin_accumulators(accumulators);
+      } else {
+        warpgroup_sync(1 + self.index);
+      }
       self.release_output();
       self.release(slot);
     } else {

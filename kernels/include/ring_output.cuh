@@ -63,17 +63,19 @@ struct Consumer {
     if (leads) mbarrier_arrive(&ring.empty[slot]);
   }
 
-  // Without one: they must meet first.
-  __device__ __forceinline__ void release_together(int slot) const {
-    warpgroup_sync(1 + index);
-    release(slot);
-  }
-
   __device__ __forceinline__ void release_output() {
     if (!leads || held < 0) return;
     tma_store_wait_read();
     mbarrier_arrive(&ring.empty[held]);
     held = -1;
+  }
+
+  // A slot that this consumer has no part in: all its warps must have read so before it goes back.
+  // What it holds goes back too: a run of such slots once round the ring would wait for it.
+  __device__ __forceinline__ void pass(int slot) {
+    release_output();
+    warpgroup_sync(1 + index);
+    release(slot);
   }
 
   // Lays a part of the accumulators down in the slot and starts its store; the last part zeroes
