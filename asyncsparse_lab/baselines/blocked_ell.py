@@ -40,7 +40,8 @@ def longest_block_row(product: Product, block: int) -> int:
         return 1
     block_columns = -(-product.k // block)
     keys = xp.unique(csr.rows // block * block_columns + csr.indices // block)
-    return int(xp.bincount(keys // block_columns).max())
+    _, counts = xp.unique(keys // block_columns, return_counts=True)
+    return int(counts.max())
 
 
 def predicted_bytes(m: int, width: int, block: int) -> int:

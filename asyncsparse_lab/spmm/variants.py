@@ -212,6 +212,11 @@ class Variant:
         stages = self.constants.get("STAGES")
         if stages is not None and stages < 2:
             raise InputError(f"{self.name}: STAGES = {stages}; the ring needs 2 slots or more")
+        if self.constants.get("SETMAXNREG") and self.constants.get("MINIMUM_CTAS", 1) > 1:
+            raise InputError(
+                f"{self.name}: MINIMUM_CTAS = {self.constants['MINIMUM_CTAS']} with SETMAXNREG: "
+                "24/240 registers need a whole SM, and a claim for more would wait for ever"
+            )
         needed = self.launch_geometry.shared_bytes + STATIC_BYTES
         if needed > MAX_SHARED_BYTES:
             fits = f"; at most {max_stages(wgmma_n)} stages fit" if stages and wgmma_n else ""

@@ -5,6 +5,9 @@ opt3 asks for 24 registers a producer thread and 240 a consumer thread: 24 * 128
 kernel then holds 168 registers a thread from its launch on, so one block fills the SM.  Without
 setmaxnreg a thread holds what its tile needs, and several blocks of the small tiles fit.
 
+The ``ladder`` cases set opt1, opt2 and opt3 beside each other at two tiles: with the smaller one
+two blocks of opt1 and opt2 share an SM, and one loads while the other multiplies.
+
 (Two blocks an SM by launch bounds cannot be had with setmaxnreg: the block is launched with 80
 registers a thread, and its consumers would wait for ever for the 240.)
 """
@@ -31,12 +34,14 @@ MATRIX: Final = "gate_proj-keep10-uniform-s0"
 COLUMNS: Final = (1024, 4096)
 TILES: Final = ((32, 3), (64, 3), (128, 3), (128, 2), (192, 3), (256, 3))
 """WGMMA_N and stages."""
+LADDER: Final = ("bcsr-opt1", "bcsr-opt2", "bcsr-opt3")
+LADDER_TILES: Final = (128, 256)
 DTYPE_OUT: Final = "bfloat16"
 
 
 def cases() -> list[Case]:
-    """Return a case for each tile and n: opt3 with setmaxnreg and without, interleaved."""
-    return [
+    """Return a case for each tile and n, setmaxnreg on and off; and one for the ladder's tiles."""
+    switched = [
         Case(
             name=f"n{n}-wgmma{wgmma_n}-stages{stages}",
             matrix=MATRIX,
@@ -47,10 +52,17 @@ def cases() -> list[Case]:
         for n in COLUMNS
         for wgmma_n, stages in TILES
     ]
+    return switched + [Case(f"ladder-n{n}", MATRIX, n, {"ladder": True}, 6.0) for n in COLUMNS]
 
 
 def builds(case: Case) -> list[Variant]:
-    """Return opt3 at a case's tile, with setmaxnreg and without."""
+    """Return opt3 at a case's tile, with setmaxnreg and without; or the ladder at both tiles."""
+    if case.params.get("ladder"):
+        return [
+            VARIANTS[name].with_constants(WGMMA_N=wgmma_n)
+            for name in LADDER
+            for wgmma_n in LADDER_TILES
+        ]
     return [
         VARIANTS["bcsr-opt3"].with_constants(
             WGMMA_N=case.params["wgmma_n"], STAGES=case.params["stages"], SETMAXNREG=setmaxnreg
@@ -60,11 +72,14 @@ def builds(case: Case) -> list[Variant]:
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
-    """Return the compilations behind the records of opt3 in this study."""
+    """Return the compilations behind the records of this study, by variant."""
     from asyncsparse_lab.studies.spmm_common import kernel_build
 
-    variants = [variant for case in cases() for variant in builds(case)]
-    return {"bcsr-opt3": [kernel_build(variant, DTYPE_OUT) for variant in variants]}
+    found: dict[str, list[KernelBuild]] = {}
+    for case in cases():
+        for variant in builds(case):
+            found.setdefault(variant.name, []).append(kernel_build(variant, DTYPE_OUT))
+    return found
 
 
 def measure(case: Case) -> list[Record]:
@@ -87,10 +102,11 @@ def measure(case: Case) -> list[Record]:
         seconds=0.1,
         ceilings=ceilings_here(),
     )
-    footprints = {variant.constants["SETMAXNREG"]: footprint(variant) for variant in variants}
+    l2_states = len(records) // len(variants)
+    footprints = [footprint(variant) for variant in variants for _ in range(l2_states)]
     return [
-        replace(record, result={**record.result, **footprints[record.params["setmaxnreg"]]})
-        for record in records
+        replace(record, result={**record.result, **found})
+        for record, found in zip(records, footprints, strict=True)
     ]
 
 
@@ -115,7 +131,31 @@ def draw(
 
     rows = rows_of_one_gpu(frame, gpu)
     rows = rows[(rows["status"] == "passed") & (rows["l2"] == l2)]
-    return {"registers": _table(rows), "time": _times(rows)}
+    is_ladder = rows["case"].str.startswith("ladder")
+    switched = rows[~is_ladder]
+    return {
+        "registers": _table(switched),
+        "time": _times(switched),
+        "ladder-tiles": _ladder_table(rows[is_ladder]),
+    }
+
+
+def _ladder_table(rows: pd.DataFrame) -> Table:
+    columns = {
+        "n": "N",
+        "variant": "variant",
+        "params.wgmma_n": "WGMMA_N",
+        "result.registers": "registers a thread",
+        "result.blocks_per_sm": "blocks per SM",
+        "median_us": "median, us",
+    }
+    rows = rows.sort_values(["n", "variant", "params.wgmma_n"])
+    table = rows[list(columns)].rename(columns=columns).reset_index(drop=True)
+    return Table(
+        table.astype({"WGMMA_N": "int64", "registers a thread": "int64", "blocks per SM": "int64"}),
+        "The ladder at two tiles: a step gains less where the step before it already overlaps "
+        "loads and products by having two blocks on an SM.",
+    )
 
 
 def _table(rows: pd.DataFrame) -> Table:

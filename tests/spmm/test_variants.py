@@ -44,6 +44,7 @@ def test_the_deepest_ring_fits_and_one_more_is_refused(wgmma_n: int) -> None:
         ({"WGMMA_N": 100}, "WGMMA_N = 100"),
         ({"STAGES": 1}, "2 slots or more"),
         ({"STAGE": 3}, "no constant STAGE"),
+        ({"WGMMA_N": 64, "MINIMUM_CTAS": 2}, "MINIMUM_CTAS = 2 with SETMAXNREG"),
     ],
 )
 def test_impossible_constants_are_refused_in_one_line(

@@ -145,12 +145,12 @@ def registers_frame() -> pd.DataFrame:
     for case in registers.cases():
         for variant in registers.builds(case):
             for l2 in ("cold", "warm"):
-                uses = variant.constants["SETMAXNREG"]
+                uses = variant.constants.get("SETMAXNREG", 0)
                 us = 0.06 * (case.n or 0) * float(rng.uniform(0.95, 1.05))
                 result = {
                     "registers": 168 if uses else 90,
                     "shared_bytes": variant.launch_geometry.shared_bytes,
-                    "blocks_per_sm": 1 if uses or case.params["wgmma_n"] > 64 else 2,
+                    "blocks_per_sm": 1 if uses or variant.constants["WGMMA_N"] > 64 else 2,
                 }
                 records.append(
                     Record(
