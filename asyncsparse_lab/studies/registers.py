@@ -52,7 +52,7 @@ def cases() -> list[Case]:
         for n in COLUMNS
         for wgmma_n, stages in TILES
     ]
-    return switched + [Case(f"ladder-n{n}", MATRIX, n, {"ladder": True}, 6.0) for n in COLUMNS]
+    return switched + [Case(f"ladder-n{n}", MATRIX, n, {"ladder": True}, 5.0) for n in COLUMNS]
 
 
 def builds(case: Case) -> list[Variant]:
