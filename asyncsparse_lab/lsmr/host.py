@@ -36,9 +36,14 @@ class ColumnOutcome:
 def norm(vector: Any) -> float:
     """Return the Euclidean norm in FP64, free of overflow and underflow."""
     xp = array_module(vector)
-    scale = power_of_two(float(xp.abs(vector).max()))
+    scale = power_of_two(largest(vector))
     wide = vector.astype(np.complex128 if vector.dtype.kind == "c" else np.float64)
     return float(xp.linalg.norm(wide / scale)) * scale
+
+
+def largest(vector: Any) -> float:
+    """Return the largest magnitude."""
+    return float(array_module(vector).abs(vector).max())
 
 
 def power_of_two(size: float) -> float:
@@ -81,7 +86,7 @@ def _solve_column(
         # x = 0 solves A x = 0 exactly, whatever x0 is.
         x, has_start = xp.zeros_like(x), False
     u = b - products.forward(x) if has_start else b.copy()
-    size = power_of_two(max(normb, norm(u)))
+    size = power_of_two(max(largest(b), largest(u)))
     u, x, normb = u / dtype.type(size), x / dtype.type(size), normb / size
 
     beta = norm(u)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asyncsparse_lab.errors import InputError, UnsupportedError
-from asyncsparse_lab.lsmr.audit import is_confirmed, true_norms
+from asyncsparse_lab.lsmr.audit import TrueNorms, is_confirmed, true_norms
 from asyncsparse_lab.lsmr.host import ColumnOutcome
 from asyncsparse_lab.lsmr.problem import Problem, describe_problem
 from asyncsparse_lab.lsmr.result import LsmrResult, Progress
@@ -126,11 +126,11 @@ def choose_backend(problem: Problem, backend: str, *, observed: bool) -> tuple[s
         return problem.matrix.backend, "A was prepared for it"
     why_not = obstacle["persistent"]
     if why_not is None:
-        from asyncsparse_lab.gpu.device import driver_is_loadable
+        from asyncsparse_lab.gpu.device import missing_gpu
 
-        if driver_is_loadable():
+        why_not = missing_gpu()
+        if why_not is None:
             return "persistent", "real sparse A and a GPU"
-        why_not = "no GPU driver"
     if obstacle["scipy"] is None:
         return "scipy", why_not
     return "host", f"{why_not}; {obstacle['scipy']}"
@@ -217,12 +217,16 @@ _SOLVERS: dict[str, Callable[[Problem, str, str], LsmrResult]] = {
 def collect(
     problem: Problem, outcomes: list[ColumnOutcome], backend: str, reason: str
 ) -> LsmrResult:
-    """Recompute the norms of the outcomes and put the result together."""
+    """Recompute the norms of the outcomes on the host and put the result together."""
     norms = true_norms(problem, [outcome.x for outcome in outcomes])
-    confirmed = [
-        is_confirmed(outcome, true, problem.tolerances, problem.dtype)
-        for outcome, true in zip(outcomes, norms, strict=True)
-    ]
+    return assemble(problem, outcomes, norms, backend=backend, reason=reason)
+
+
+def assemble(
+    problem: Problem, outcomes: list[ColumnOutcome], norms: list[TrueNorms], **origin: Any
+) -> LsmrResult:
+    """Put the result together; ``origin`` are its fields from ``backend`` on."""
+    pairs = list(zip(outcomes, norms, strict=True))
     columns: dict[str, list[Any]] = {
         "istop": [int(outcome.istop) for outcome in outcomes],
         "itn": [outcome.itn for outcome in outcomes],
@@ -234,7 +238,10 @@ def collect(
         "true_normr": [true.normr for true in norms],
         "true_normar": [true.normar for true in norms],
         "true_normar_scaled": [true.normar_scaled for true in norms],
-        "confirmed": confirmed,
+        "confirmed": [
+            is_confirmed(outcome, true, problem.tolerances, problem.dtype)
+            for outcome, true in pairs
+        ],
     }
     if problem.single:
         x = outcomes[0].x
@@ -242,4 +249,4 @@ def collect(
     else:
         x = problem.xp.stack([outcome.x for outcome in outcomes], axis=1)
         values = {name: np.array(column) for name, column in columns.items()}
-    return LsmrResult(x=x, backend=backend, reason=reason, **values)
+    return LsmrResult(x=x, **values, **origin)

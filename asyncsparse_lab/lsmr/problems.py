@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError
@@ -98,37 +97,3 @@ def paige_saunders(
             csr_array(left[:, None] * dense * right.conj()), left * b, right * x, damp
         )
     return KnownProblem(csr_array(dense), b, x, damp)
-
-
-def with_relative_residual(matrix: csr_array, ratio: float, seed: int = 0) -> KnownProblem:
-    r"""Return a right-hand side whose least-squares residual is ``ratio`` times its norm.
-
-    :math:`b = A x + e` with a normal random x, and e a random vector projected twice onto the
-    complement of the range of A by the normal equations, so that x is the exact solution and
-    :math:`\min \|b - A x\| / \|b\| = \mathrm{ratio}`.
-
-    Parameters
-    ----------
-    matrix : csr_array
-        A of full column rank, well enough conditioned for normal equations.
-    ratio : float
-        Between 0 and 1, both excluded.
-    seed : int
-        Seed of NumPy's default generator.
-
-    Raises
-    ------
-    InputError
-        A ratio outside (0, 1).
-    """
-    if not 0 < ratio < 1:
-        raise InputError(f"ratio={ratio:g}: give a number between 0 and 1")
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal(matrix.shape[1])
-    image = matrix @ x
-    e = rng.standard_normal(matrix.shape[0])
-    solve = sparse.linalg.factorized(sparse.csc_array(matrix.T @ matrix))
-    for _ in range(2):
-        e = e - matrix @ solve(matrix.T @ e)
-    e *= ratio / np.sqrt(1 - ratio**2) * np.linalg.norm(image) / np.linalg.norm(e)
-    return KnownProblem(matrix, image + e, x, 0.0)

@@ -40,8 +40,7 @@ class Tolerances:
 def plane_rotation(a: float, b: float) -> tuple[float, float, float]:
     """Return c, s, r with ``[c s; s -c] [a; b] = [r; 0]``, without overflow.
 
-    r has the sign of the larger of a and b, as in the stable form of S. Choi's thesis
-    (Stanford, 2006) that SciPy and CuPy use too.
+    r is not negative: the stable form of S. Choi's thesis (Stanford, 2006), as in SciPy and CuPy.
     """
     if b == 0:
         return (math.copysign(1.0, a) if a else 0.0), 0.0, abs(a)

@@ -8,7 +8,14 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 from scipy.sparse.linalg import lsmr as scipy_lsmr
 
-from asyncsparse_lab.lsmr.host import ColumnOutcome, norm, power_of_two, starting_point, unscaled
+from asyncsparse_lab.lsmr.host import (
+    ColumnOutcome,
+    largest,
+    norm,
+    power_of_two,
+    starting_point,
+    unscaled,
+)
 from asyncsparse_lab.lsmr.operator import products_of
 from asyncsparse_lab.lsmr.problem import Problem
 from asyncsparse_lab.lsmr.result import StopCode
@@ -37,7 +44,8 @@ def _solve_column(problem: Problem, operator: Any, b: Any, x0: Any | None) -> Co
     if not start.any() or (normb == 0 and problem.damp == 0):
         start = None
     # SciPy's norms of FP32 vectors over- and underflow: LSMR is homogeneous in b.
-    size = power_of_two(max(normb, 0.0 if start is None else norm(b - operator.matvec(start))))
+    residual = b if start is None else b - operator.matvec(start)
+    size = power_of_two(max(largest(b), largest(residual)))
     scale = problem.dtype.type(size)
     # SciPy 1.x: min(1e100, float32) overflows in the estimate of the condition number.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -3,8 +3,8 @@
 // Every block publishes its partial sums in slots of its own and polls the slots of all blocks:
 // a value is there once its bits are not EMPTY any more, so value and flag are one word. The sums
 // are added in a fixed order by every block, so all blocks get the same bits. Three buffers are
-// used in turn. A block that has passed exchange e knows that all blocks have read exchange e - 1
-// and may empty its slots of that one, which are used next in exchange e + 2.
+// used in turn. A block that publishes for exchange e has passed exchange e - 1, so all blocks have
+// read exchange e - 2: it empties its slots of that one first, which are used next in e + 1.
 //
 // The store that publishes is a release and the load that finds is an acquire, and barriers of
 // the block stand on both sides: what any thread of a block wrote before the exchange is seen by
@@ -49,7 +49,7 @@ struct Exchange {  // shared memory
   double partial[WORKER_WARPS][RHS];
   double total[2][WORKER_WARPS][RHS];
   double square_x[WORKER_WARPS][RHS];
-  int32_t timed_out;
+  int32_t timed_out[2];  // by the parity of the exchange that ends the phase
 };
 
 struct Place {  // of a thread
@@ -98,12 +98,9 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
 #pragma unroll
       for (int warp = 1; warp < WORKER_WARPS; ++warp) sum += shared.partial[warp][r];
       const uint32_t mine = threadIdx.x / RHS * slots_of_copy + r * gridDim.x + blockIdx.x;
+      const uint32_t next_turn = (turn + 1) % 3;
+      store_relaxed(&g.slots[next_turn * (COPIES * slots_of_copy) + mine], EMPTY);
       store_release(&slots[mine], sum);
-      // The buffer before the last one was read by all: it is the one to be used after the next.
-      if (place.exchanges > 1) {
-        const uint32_t previous = (place.exchanges + 1) % 3;
-        store_relaxed(&g.slots[previous * (COPIES * slots_of_copy) + mine], EMPTY);
-      }
     }
     if (square_x != nullptr) {
 #pragma unroll
@@ -119,7 +116,7 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
       for (uint32_t block = threadIdx.x; block < gridDim.x; block += WORKERS) {
         const double value = await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block],
                                                        g.spin_limit);
-        if (is_empty(value)) shared.timed_out = 1;
+        if (is_empty(value)) shared.timed_out[parity] = 1;
         sums[r] += value;
       }
     }
@@ -137,5 +134,5 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
 #pragma unroll
     for (int warp = 1; warp < WORKER_WARPS; ++warp) sums[r] += shared.total[parity][warp][r];
   }
-  return !shared.timed_out;
+  return !shared.timed_out[parity];
 }

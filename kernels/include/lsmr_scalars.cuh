@@ -54,7 +54,7 @@ struct Scalars {
   int32_t itn;
 };
 
-__device__ inline void start_scalars(Scalars& q, double alpha, double beta) {
+__device__ __noinline__ void start_scalars(Scalars& q, double alpha, double beta) {
   q.zetabar = alpha * beta;
   q.alphabar = alpha;
   q.rho = q.inverse_rho = q.rhobar = q.inverse_rhobar = q.cbar = 1.0;
@@ -69,7 +69,7 @@ __device__ inline void start_scalars(Scalars& q, double alpha, double beta) {
   q.itn = 0;
 }
 
-__device__ inline void advance_by_beta(Scalars& q, double beta, double damp) {
+__device__ __noinline__ void advance_by_beta(Scalars& q, double beta, double damp) {
   ++q.itn;
   q.beta = beta;
   const Rotation hat = rotate(q.alphabar, damp);
@@ -107,7 +107,7 @@ struct Factors {  // hbar = h - hbar_factor hbar; x += step hbar; h = v - h_fact
   double hbar_factor, step, h_factor;
 };
 
-__device__ inline Factors advance_by_alpha(Scalars& q, double alpha) {
+__device__ __noinline__ Factors advance_by_alpha(Scalars& q, double alpha) {
   const double thetanew = q.s * alpha;
   q.alphabar = q.c * alpha;
   const Rotation second = rotate(q.rhotemp, thetanew);

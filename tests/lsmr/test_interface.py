@@ -115,7 +115,7 @@ def test_single_precision_stays_single_and_integers_become_double(solve: Solve) 
     np.testing.assert_allclose(integers.x, [1, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1e-40, 1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1e-40, 1e-30, 1.0, 1e30, 5e37])
 def test_single_precision_of_any_size_is_solved(size: float, solve: Solve) -> None:
     b = (B * size).astype(np.float32)
     result = solve(A.astype(np.float32), b)

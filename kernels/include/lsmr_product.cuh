@@ -1,0 +1,99 @@
+// Products of a block's slices with a vector: y = M x, a warp a slice, a few lanes a row.
+#pragma once
+
+#include "lsmr_arguments.cuh"
+
+// Where a block reads its part of a matrix: in shared memory, or where it always was.
+struct Part {
+  const Slice* slices;
+  const int32_t* columns;
+  const Real* values;
+  int32_t count;        // slices
+  uint32_t first_step;  // of the arrays above
+};
+
+__device__ __forceinline__ Part whole_part(const LsmrMatrix& matrix, const Real* values,
+                                           int32_t begin, int32_t end) {
+  return {matrix.slices + begin, matrix.columns, values, end - begin, 0u};
+}
+
+// Steps of slices begin .. end, which follow each other.
+__device__ __forceinline__ uint32_t steps_between(const Slice* slices, int32_t begin,
+                                                  int32_t end) {
+  if (begin == end) return 0;
+  const Slice last = slices[end - 1];
+  return last.first_step + last.steps - slices[begin].first_step;
+}
+
+// Copy a block's part to shared memory at `place`, which moves behind it.
+__device__ __forceinline__ Part stage_part(const LsmrMatrix& matrix, char*& place) {
+  const int32_t begin = matrix.block_slices[blockIdx.x];
+  const int32_t end = matrix.block_slices[blockIdx.x + 1];
+  if (begin == end) return {nullptr, nullptr, nullptr, 0, 0u};
+  const uint32_t first = matrix.slices[begin].first_step;
+  const uint32_t entries = steps_between(matrix.slices, begin, end) * WARP_THREADS;
+  auto* slices = reinterpret_cast<Slice*>(place);
+  place += (end - begin) * sizeof(Slice);
+  auto* values = reinterpret_cast<Real*>(place);
+  place += entries * sizeof(Real);
+  auto* columns = reinterpret_cast<int32_t*>(place);
+  place += entries * sizeof(int32_t);
+  for (int32_t i = threadIdx.x; i < end - begin; i += THREADS) slices[i] = matrix.slices[begin + i];
+  const size_t offset = size_t(first) * WARP_THREADS;
+  for (uint32_t i = threadIdx.x; i < entries; i += THREADS) {
+    values[i] = matrix.values[offset + i];
+    columns[i] = matrix.columns[offset + i];
+  }
+  return {slices, columns, values, end - begin, first};
+}
+
+// For every row of the part: own = before(row) in the lane that owns the row, while its entries
+// load; after(row, own, sums) there once the sums of all right-hand sides are complete.
+// Entries are multiplied and added in the type Sum; the order depends on the layout alone.
+template <class Sum, class Gathered, class Before, class After>
+__device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, int32_t warp,
+                                         int32_t warps, int32_t lane, Before before, After after) {
+  for (int32_t s = warp; s < part.count; s += warps) {
+    const Slice slice = part.slices[s];
+    const int32_t lanes_log2 = slice.rows_and_lanes >> 8;
+    const int32_t row = slice.first_row + (lane >> lanes_log2);
+    const bool owns = (lane & ((1 << lanes_log2) - 1)) == 0 &&
+                      (lane >> lanes_log2) < (slice.rows_and_lanes & 0xff);
+    decltype(before(row)) own{};
+    if (owns) own = before(row);
+    const size_t first = size_t(slice.first_step - part.first_step) * WARP_THREADS + lane;
+    const int32_t* columns = part.columns + first;
+    const Real* values = part.values + first;
+    Sum sums[RHS] = {};
+#pragma unroll 4
+    for (int32_t k = 0; k < slice.steps; ++k) {
+      const size_t element = size_t(columns[k * WARP_THREADS]) * RHS;
+      const Sum value = values[k * WARP_THREADS];
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) sums[r] += value * static_cast<Sum>(x[element + r]);
+    }
+    for (int32_t offset = 1 << lanes_log2 >> 1; offset; offset >>= 1) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) sums[r] += __shfl_xor_sync(~0u, sums[r], offset);
+    }
+    if (owns) after(row, own, sums);
+  }
+}
+
+struct Nothing {};
+
+// Sums of the pieces of long rows, behind the vector that the rows gather from.
+template <class Sum, class Gathered>
+__device__ __forceinline__ void sum_pieces(const LsmrMatrix& matrix, const Real* values,
+                                           Gathered* x, int32_t warp, int32_t lane) {
+  const Part part = whole_part(matrix, values, matrix.piece_begin, matrix.piece_end);
+  for_rows<Sum>(
+      part, x, blockIdx.x * WORKER_WARPS + warp, gridDim.x * WORKER_WARPS, lane,
+      [](int32_t) { return Nothing{}; },
+      [&](int32_t piece, Nothing, const Sum(&sums)[RHS]) {
+#pragma unroll
+        for (int r = 0; r < RHS; ++r) {
+          x[size_t(matrix.first_piece + piece) * RHS + r] = static_cast<Gathered>(sums[r]);
+        }
+      });
+}

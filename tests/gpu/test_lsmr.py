@@ -1,0 +1,184 @@
+"""The persistent kernel on a GPU: what only a device can show.
+
+The problems of ``tests/lsmr`` run on this backend too, under the same marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.lsmr import StopCode, lsmr
+from asyncsparse_lab.lsmr.persistent import prepare
+from asyncsparse_lab.lsmr.plan import Geometry
+from asyncsparse_lab.matrices import load_matrix
+from asyncsparse_lab.matrices.generators.least_squares import right_hand_side
+
+pytestmark = pytest.mark.gpu
+
+TOLERANCES = {"atol": 1e-6, "btol": 1e-6, "conlim": 1e8, "maxiter": 5000}
+
+
+@pytest.fixture(scope="module")
+def tall() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    A = sparse.random_array((900, 400), density=0.02, rng=rng, data_sampler=rng.standard_normal)
+    return sparse.csr_array(A + sparse.eye_array(900, 400)), rng.standard_normal(900)
+
+
+def geometries() -> Iterator[Geometry]:
+    for blocks, threads in ((1, 64), (7, 96), (33, 288), (132, 160), (132, 544)):
+        yield Geometry(blocks, threads, staged=True)
+        yield Geometry(blocks, threads, staged=False)
+    yield Geometry(64, 288, staged=True, copies=4)
+    yield Geometry(64, 288, staged=True, poll_relaxed=True)
+    yield Geometry(264, 288, staged=False, blocks_per_sm=2)
+
+
+@pytest.mark.parametrize("geometry", list(geometries()), ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_geometry_solves(geometry: Geometry, dtype: Any, tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = tall
+    host = lsmr(A.astype(dtype), b.astype(dtype), backend="host")
+    result = lsmr(prepare(A, dtype, geometry=geometry), cupy.asarray(b.astype(dtype)))
+    assert result.istop == host.istop == StopCode.LEAST_SQUARES
+    assert result.itn == pytest.approx(host.itn, rel=0.03, abs=1)
+    assert result.true_normr == pytest.approx(host.true_normr, rel=1e-6)
+    assert result.converged
+    np.testing.assert_allclose(cupy.asnumpy(result.x), host.x, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "iterations"),
+    [("8kv-stand-in", 0.3540266, 127), ("11kv-stand-in", 0.2360898, 163)],
+)
+def test_the_stand_ins(name: str, ratio: float, iterations: int) -> None:
+    import cupy
+
+    A = load_matrix(name)
+    b, exact = right_hand_side(A, ratio)
+    result = lsmr(prepare(A, np.float32), cupy.asarray(b, dtype=cupy.float32), **TOLERANCES)
+    assert result.istop == StopCode.LEAST_SQUARES
+    assert result.itn == pytest.approx(iterations, rel=0.03)
+    assert result.true_normr / np.linalg.norm(b) == pytest.approx(ratio, abs=5e-8)
+    error = np.linalg.norm(cupy.asnumpy(result.x) - exact) / np.linalg.norm(exact)
+    assert error < 1e-3
+    assert (result.launches, result.host_syncs) == (1, 1)
+
+
+def test_ten_thousand_solves_are_equal_bit_for_bit(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = tall
+    device_b = cupy.asarray(b, dtype=cupy.float32)
+    for geometry, count in (
+        (Geometry(132, 160, staged=True), 5000),
+        (Geometry(33, 288, staged=False), 5000),
+    ):
+        prepared = prepare(A, np.float32, geometry=geometry)
+        first = lsmr(prepared, device_b)
+        for _ in range(count):
+            again = lsmr(prepared, device_b)
+            assert again[1:] == first[1:]
+        assert bool((again.x == first.x).all())
+
+
+def test_solves_beside_another_kernel(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = tall
+    prepared = prepare(A, np.float32)
+    device_b = cupy.asarray(b, dtype=cupy.float32)
+    alone = lsmr(prepared, device_b)
+    other = cupy.cuda.Stream(non_blocking=True)
+    square = cupy.random.default_rng(0).random((4096, 4096), dtype=cupy.float32)
+    product = square @ square
+    mine = cupy.cuda.Stream(non_blocking=True)
+    for _ in range(50):
+        with other:
+            cupy.matmul(square, square, out=product)
+        with mine:
+            beside = lsmr(prepared, device_b)
+        assert bool((beside.x == alone.x).all())
+    other.synchronize()
+
+
+def test_long_rows_and_columns_are_split() -> None:
+    n = 6000
+    A = sparse.lil_array((n + 500, n))
+    A.setdiag(np.linspace(1, 3, n))
+    A[3, :] = 1 / n
+    A[:, 5] = np.linspace(0, 1e-2, n + 500)[:, None]
+    A = sparse.csr_array(A)
+    b = np.random.default_rng(1).standard_normal(n + 500)
+    host = lsmr(A, b, backend="host", damp=0.1)
+    result = lsmr(A, b, backend="persistent", damp=0.1)
+    assert (result.istop, result.itn) == (host.istop, pytest.approx(host.itn, abs=1))
+    np.testing.assert_allclose(result.x, host.x, atol=1e-6 * abs(host.x).max())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_several_right_hand_sides_on_the_device(
+    count: int, dtype: Any, tall: tuple[Any, Any]
+) -> None:
+    import cupy
+
+    A, _ = tall
+    block = np.random.default_rng(2).standard_normal((900, count)).astype(dtype)
+    block[:, -1] *= 1e-3
+    prepared = prepare(A, dtype)
+    together = lsmr(prepared, cupy.asarray(block))
+    assert together.x.shape == ((400, count) if count > 1 else (400,))
+    host = lsmr(A.astype(dtype), block, backend="host")
+    np.testing.assert_allclose(
+        cupy.asnumpy(together.x), host.x, rtol=0, atol=2e-4 * abs(host.x).max()
+    )
+    assert np.abs(np.asarray(together.itn) - host.itn).max() <= 2
+
+
+def test_a_callback_follows_the_kernel(tall: tuple[Any, Any]) -> None:
+    seen: list[Any] = []
+    result = lsmr(*tall, backend="persistent", callback=seen.append)
+    assert [progress.itn for progress in seen] == list(range(1, result.itn + 1))
+    assert seen[-1].normr == result.normr
+    assert seen[-1].normar == result.normar
+
+
+def test_auto_takes_the_persistent_kernel(tall: tuple[Any, Any]) -> None:
+    result = lsmr(*tall)
+    assert (result.backend, result.reason) == ("persistent", "real sparse A and a GPU")
+
+
+def test_device_data_stay_on_the_device(tall: tuple[Any, Any]) -> None:
+    import cupy
+    from cupyx.scipy.sparse import coo_matrix, csc_matrix, csr_matrix
+
+    A, b = tall
+    expected = lsmr(A, b, backend="host").x
+    for form in (csr_matrix, csc_matrix, coo_matrix):
+        result = lsmr(form(sparse.coo_matrix(A)), cupy.asarray(b))
+        assert isinstance(result.x, cupy.ndarray)
+        np.testing.assert_allclose(cupy.asnumpy(result.x), expected, atol=1e-5)
+    dense = lsmr(cupy.asarray(A.toarray()), cupy.asarray(b))
+    assert dense.backend == "host"
+    np.testing.assert_allclose(cupy.asnumpy(dense.x), expected, atol=1e-5)
+
+
+def test_what_is_not_finite_is_refused_on_the_device(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = tall
+    bad = cupy.asarray(b)
+    bad[17] = np.nan
+    with pytest.raises(InputError, match="not finite"):
+        lsmr(prepare(A, np.float64), bad)
+    with pytest.raises(InputError, match="overflow"):
+        lsmr(A * 1e200, b, backend="persistent")

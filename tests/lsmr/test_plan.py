@@ -1,0 +1,83 @@
+"""Geometry, staging and the kernel as the compiler sees it; no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.gpu.compile import compile_kernel
+from asyncsparse_lab.lsmr.arguments import OUTCOME_FIELDS, MatrixArguments, SolveArguments
+from asyncsparse_lab.lsmr.plan import Geometry, build_plan, check_geometry, choose_geometry
+from asyncsparse_lab.matrices import load_matrix
+from asyncsparse_lab.resources import resource_path
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+H200_SM, H200_SHARED = 132, 232_448 - 4096
+
+
+def test_the_stand_in_is_staged() -> None:
+    plan = build_plan(load_matrix("8kv-stand-in"), FLOAT32, None)
+    geometry = choose_geometry(plan, H200_SM, H200_SHARED, 1)
+    assert geometry.staged
+    assert geometry.blocks <= H200_SM
+    shared = plan.shared_bytes(plan.bounds(geometry.blocks), 1)
+    assert 0 < shared <= H200_SHARED
+    assert plan.shared_bytes(plan.bounds(geometry.blocks), 4) > shared
+
+
+def test_what_does_not_fit_is_not_staged() -> None:
+    A = sparse.eye_array(2_000_000, format="csr")
+    plan = build_plan(A, FLOAT64, None)
+    geometry = choose_geometry(plan, 8, H200_SHARED, 1)
+    assert not geometry.staged
+    assert geometry.blocks == 8 * geometry.blocks_per_sm
+
+
+def test_a_small_matrix_gets_a_small_grid() -> None:
+    plan = build_plan(sparse.eye_array(40, format="csr"), FLOAT64, None)
+    assert choose_geometry(plan, H200_SM, H200_SHARED, 1).blocks == 1
+
+
+def test_the_matrix_is_not_changed() -> None:
+    A = sparse.csr_array((np.ones(4), np.array([2, 0, 0, 1]), np.array([0, 3, 4])), shape=(2, 3))
+    indices = A.indices.copy()
+    build_plan(A, FLOAT64, None)
+    np.testing.assert_array_equal(A.indices, indices)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"threads": 100}, "threads=100"), ({"copies": 0}, "copies=0"), ({"blocks": 0}, "blocks=0")],
+)
+def test_impossible_geometries_are_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_geometry(replace(Geometry(8, 288, staged=True), **change))
+
+
+def _fields(struct: str) -> list[str]:
+    header = resource_path("kernels") / "include" / "lsmr_arguments.cuh"
+    body = re.search(rf"struct {struct} \{{(.*?)\n\}};", header.read_text(), re.DOTALL)
+    assert body is not None
+    return re.findall(r"(\w+);", re.sub(r"//.*", "", body[1]))
+
+
+def test_the_mirrors_have_the_fields_of_the_header() -> None:
+    assert [field[0] for field in SolveArguments._fields_] == _fields("LsmrArguments")
+    assert [field[0] for field in MatrixArguments._fields_] == _fields("LsmrMatrix")
+    assert list(OUTCOME_FIELDS) == _fields("LsmrOutcome")
+    assert ctypes.sizeof(MatrixArguments) == 56
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_kernel_compiles_without_spills(arch: str) -> None:
+    geometry = Geometry(132, 288, staged=True)
+    constants = geometry.constants(FLOAT32, 1)
+    artifact = compile_kernel("lsmr_persistent.cu", "lsmr_persistent", constants, arch)
+    assert artifact.resources.spill_loads == artifact.resources.stack == 0
+    assert artifact.resources.registers * geometry.threads <= 65_536
