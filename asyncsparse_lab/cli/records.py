@@ -14,6 +14,7 @@ from asyncsparse_lab.records import Record, newest, read_records, record_folders
 from asyncsparse_lab.records import merge as merge_folders
 from asyncsparse_lab.records.compare import compare as compare_records
 from asyncsparse_lab.records.files import RUNS
+from asyncsparse_lab.records.stale import compiler_here, stale_flags
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.studies import STUDIES, find_study, load_study
 
@@ -46,6 +47,8 @@ def status(
     if as_json:
         print(json.dumps(rows, indent=1))
         return
+    if compiler_here() is None:
+        print("no compiler here: whether kernels have changed was not checked")
     for row in rows:
         print(
             f"{row['study']} ({row['folder']}): {row['held']} of {row['cases']} cases, "
@@ -59,8 +62,6 @@ def status(
 
 
 def _status(name: str, source: Any) -> Iterator[dict[str, Any]]:
-    from asyncsparse_lab.records.stale import stale_flags
-
     study = find_study(name)
     cases = {case.name: case for case in load_study(name).cases()}
     on_cpu = study.device == "cpu"

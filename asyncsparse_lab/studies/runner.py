@@ -12,7 +12,8 @@ from time import monotonic
 from types import ModuleType
 
 from asyncsparse_lab.errors import InputError, RecordError
-from asyncsparse_lab.records import Record, append_case, append_run, read_records
+from asyncsparse_lab.records import Record, append_case, append_run, newest, read_records
+from asyncsparse_lab.records.stale import stale_flags
 from asyncsparse_lab.studies import provenance
 from asyncsparse_lab.studies.base import Case, Study
 
@@ -73,6 +74,8 @@ def plan_study(
 ) -> Plan:
     """Return the cases left: those that match ``only`` and that ``folder`` does not hold.
 
+    A case with a stale record (its kernel has changed since) is not held.
+
     Parameters
     ----------
     only : str or None
@@ -84,6 +87,8 @@ def plan_study(
     ------
     InputError
         Two cases have one name, or no case matches ``only``.
+    CompileError
+        A kernel behind a record does not compile.
     """
     cases: list[Case] = module.cases()
     names = [case.name for case in cases]
@@ -95,7 +100,10 @@ def plan_study(
         cases = [case for case in cases if fnmatchcase(case.name, pattern)]
         if not cases:
             raise InputError(f"--only {only!r} matches no case of {study.name}: try --dry-run")
-    held = {record.case for record in read_records(folder / f"{study.name}.jsonl")}
+    records = newest(read_records(folder / f"{study.name}.jsonl"))
+    flags = stale_flags(study.name, records)
+    stale = {record.case for record, flag in zip(records, flags, strict=True) if flag}
+    held = {record.case for record in records} - stale
     left = tuple(case for case in cases if again or case.name not in held)
     return Plan(cases=left, done=len(cases) - len(left))
 

@@ -64,6 +64,14 @@ def test_a_case_that_was_cut_off_is_measured_again(toy, tmp_path):
     ]
 
 
+def test_a_stale_case_is_measured_again(toy, tmp_path, monkeypatch):
+    run(toy, tmp_path)
+    monkeypatch.setattr(
+        runner, "stale_flags", lambda study, records: [r.case == "two" for r in records]
+    )
+    assert [case.name for case in runner.plan_study(TOY, toy, tmp_path).cases] == ["two"]
+
+
 def test_a_budget_begins_no_case_that_would_end_later(toy, tmp_path):
     outcome, _ = run(toy, tmp_path, budget=90.0)
     assert outcome.measured == 3  # each ends at once, so the next fits again
