@@ -53,6 +53,48 @@ STUDIES: Final[dict[str, Study]] = {
             notebook="03_registers_and_ceilings",
             device="gpu",
         ),
+        Study(
+            name="stages",
+            title="Depth of the ring: every number of stages that fits, by tile",
+            module="stages",
+            notebook="04_wgmma_n_and_stages",
+            device="gpu",
+        ),
+        Study(
+            name="wgmma-n",
+            title="Width of a WGMMA: throughput, padding and the article's two rules",
+            module="wgmma_n",
+            notebook="04_wgmma_n_and_stages",
+            device="gpu",
+        ),
+        Study(
+            name="cluster-multicast",
+            title="Clusters that share A by TMA multicast: what it costs, by cause",
+            module="cluster_multicast",
+            notebook="05_cluster_multicast",
+            device="gpu",
+        ),
+        Study(
+            name="persistent",
+            title="One thread block per SM with static round-robin: what it costs, by cause",
+            module="persistent",
+            notebook="06_persistent",
+            device="gpu",
+        ),
+        Study(
+            name="wcsr-ablation",
+            title="The article's WCSR kernel: cutting windows into tasks, and what bounds it",
+            module="wcsr_ablation",
+            notebook="07_wcsr_ablation",
+            device="gpu",
+        ),
+        Study(
+            name="selection",
+            title="Where BCSR overtakes WCSR: time against the fill of the blocks",
+            module="selection",
+            notebook="08_selection",
+            device="gpu",
+        ),
     )
 }
 
