@@ -32,7 +32,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest $(TEST_ARGS)
 
 lab: $(INSTALLED)
-	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/explore.ipynb
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/explore.ipynb $(LAB_ARGS)
 
 measure: $(INSTALLED)
 	$(BIN)/asyncsparse measure all $(MEASURE_ARGS)
