@@ -390,7 +390,7 @@ def all_builds() -> list[Build]:
     ):
         builds += [Build(variant, dtype) for dtype in OUTPUT_TYPES]
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in _TABLE]
-    builds += [Build(variant, "bfloat16") for variant in instrumented()]
+    builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
     unique = {
         (b.variant.name, tuple(sorted(b.variant.params.items())), b.dtype_out): b for b in builds
     }

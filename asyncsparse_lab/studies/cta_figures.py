@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncsparse_lab.records.frame import geometric_mean, ratios
 from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.spmm_cases import claimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,11 +79,10 @@ def over_blocked_ell(timed: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         "Speed over cuSPARSE's Blocked-ELL; the hollow mark is what is told of the document's "
         "persistent kernel.",
     )
-    if "persistent-cusparse" in claims.index:
-        claim = claims.loc["persistent-cusparse"]
-        axes = drawing.figure.axes[0]
-        style.document_mark(axes, 0, claim["number"], claim["kind"], label="document")
-        axes.legend(fontsize=7)
+    axes = drawing.figure.axes[0]
+    told = claimed(claims, "persistent-cusparse")
+    style.document_mark(axes, 0, told, "elsewhere", label="document")
+    axes.legend(fontsize=7)
     return drawing
 
 

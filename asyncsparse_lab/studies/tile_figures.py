@@ -35,7 +35,7 @@ def throughput(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     from asyncsparse_lab.studies import style
 
     means = mean_throughput(rows)
-    widths: list[int] = means.columns.tolist()
+    widths = [int(width) for width in means.columns.to_numpy()]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.9), width_ratios=(1.4, 1))
     places = range(len(widths))
     example = claimed(claims, "wgmma-n-1024")
@@ -81,7 +81,7 @@ def rules(rows: pd.DataFrame, claims: pd.DataFrame) -> Table:
     import pandas as pd
 
     means = mean_throughput(rows)
-    widths: list[int] = means.columns.tolist()
+    widths = [int(width) for width in means.columns.to_numpy()]
     example = claimed(claims, "wgmma-n-1024")
     lines: list[dict[str, Any]] = []
     for n in means.index:

@@ -10,6 +10,7 @@ from asyncsparse_lab.records.frame import geometric_mean, ratios
 from asyncsparse_lab.studies.base import Drawing, Table
 from asyncsparse_lab.studies.bcsr_figures import plain_log
 from asyncsparse_lab.studies.cta_figures import short
+from asyncsparse_lab.studies.spmm_cases import claimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,11 +127,8 @@ def blocked_ell(dense: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     axes.bar(range(len(found)), found["ratio"], color=color, alpha=0.75)
     axes.plot(len(found) + 0.3, mean, "o", color=color, markersize=9)
     axes.annotate(f"{mean:.2f}", (len(found) + 0.3, mean), (8, -3), textcoords="offset points")
-    if "suite-wcsr-cusparse" in claims.index:
-        claim = claims.loc["suite-wcsr-cusparse"]
-        style.document_mark(
-            axes, len(found) + 0.3, claim["number"], claim["kind"], label="document", size=11
-        )
+    stated = claimed(claims, "suite-wcsr-cusparse")
+    style.document_mark(axes, len(found) + 0.3, stated, label="document", size=11)
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
     axes.axhline(ENOUGH, color="#707070", linewidth=0.8, linestyle=":")
     axes.set_xticks(
@@ -159,9 +157,9 @@ def sweep_table(sweep: pd.DataFrame, ceilings: MeasuredCeilings | None) -> Table
     lines: list[dict[str, Any]] = []
     for matrix, case in sweep.groupby("matrix"):
         own = lengths[lengths["matrix"] == matrix]
-        best = own.loc[own["median_us"].idxmin()]
+        best = own.sort_values("median_us").iloc[0]
         widths = case[case["variant"].isin(["wcsr-paper", "wcsr-paper-unsplit"])]
-        fastest = widths.loc[widths["median_us"].idxmin()]
+        fastest = widths.sort_values("median_us").iloc[0]
         rate = fastest["result.gathered_bytes"] / fastest["median_us"] * 1e6
         lines.append(
             {
@@ -253,9 +251,8 @@ def selection(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     axes.plot(table["fill"], table["bcsr_over_wcsr"], look.marker, color=look.color, linestyle="-")
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
     for claim in ("bcsr-suitable-fill", "bcsr-good-fill"):
-        if claim in claims.index:
-            style.document_mark(axes, claims.loc[claim, "number"], 1.0, size=11, label="document")
-            axes.axvline(claims.loc[claim, "number"], color="#b0b0b0", linewidth=0.8, zorder=0)
+        style.document_mark(axes, claimed(claims, claim), 1.0, size=11)
+        axes.axvline(claimed(claims, claim), color="#b0b0b0", linewidth=0.8, zorder=0)
     if equal == equal:
         axes.axvline(equal, color=look.color, linewidth=1)
         axes.annotate(f"break-even {equal:.1f} %", (equal, 1.0), (6, 8),
