@@ -82,8 +82,7 @@ class CanonicalCSR:
     @cached_property
     def rows(self) -> Array:
         """Row of each entry, int64."""
-        # A running sum of the jumps where rows begin. CuPy's repeat takes no array of counts, and
-        # its bincount counted wrongly with as many bins (14.2, at the first use of a size).
+        # A running sum of the jumps where rows begin: CuPy's repeat takes no array of counts.
         xp = self.xp
         filled = xp.nonzero(self.indptr[1:] > self.indptr[:-1])[0]
         jumps = filled.copy()
@@ -121,8 +120,7 @@ def canonical_csr(A: Any) -> CanonicalCSR:
         arrays = (data.copy(), indices.copy(), indptr.copy())
         copy = csr_class(xp)(arrays, shape=A.shape)
         copy.sum_duplicates()
-        copy.eliminate_zeros()
-        indptr, indices, data = copy.indptr, copy.indices, copy.data
+        indptr, indices, data = _without_zeros(xp, copy.indptr, copy.indices, copy.data)
     m, k = A.shape
     return CanonicalCSR((int(m), int(k)), indptr.astype(xp.int64), indices, data)
 
@@ -150,6 +148,16 @@ def _is_canonical(xp: Any, indptr: Array, indices: Array, data: Array) -> bool:
     starts = indptr[1:-1]
     descends[starts[(starts > 0) & (starts < len(indices))] - 1] = False
     return not bool(descends.any())
+
+
+def _without_zeros(
+    xp: Any, indptr: Array, indices: Array, data: Array
+) -> tuple[Array, Array, Array]:
+    """Drop explicit zeros. (CuPy 14.2's eliminate_zeros gave wrong matrices on CUDA 13.)"""
+    keep = data != 0
+    before = xp.zeros(len(data) + 1, dtype=indptr.dtype)
+    before[1:] = xp.cumsum(keep)
+    return before[indptr], indices[keep], data[keep]
 
 
 def check_pointer(name: str, pointer: Array, count: int) -> None:

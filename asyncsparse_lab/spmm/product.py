@@ -153,6 +153,7 @@ class Product:
 
         if values == "normal":
             data = np.random.default_rng([seed, 1]).standard_normal(A.nnz, dtype=np.float32)
+            data[data == 0] = 1.0  # one in 2**24 is drawn as zero: the pattern must stay
         elif values == "matrix":
             data = A.data.astype(np.float32)
         else:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats import BCSR, WCSR
+from asyncsparse_lab.formats.arrays import canonical_csr
 
 A = sp.csr_array(np.arange(1, 131).reshape(10, 13).astype("float32"))
 
@@ -68,3 +69,14 @@ def test_bcsr(blocks, change, message):
 def test_wcsr(windows, change, message):
     with pytest.raises(InputError, match=message):
         replace(windows, **change(windows))
+
+
+def test_explicit_zeros_are_dropped_and_the_matrix_stays() -> None:
+    dense = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
+    A = sp.csr_array(dense)
+    A.data[[1, 2]] = 0.0
+    canonical = canonical_csr(A)
+    assert (canonical.data != 0).all()
+    rebuilt = sp.csr_array((canonical.data, canonical.indices, canonical.indptr), shape=A.shape)
+    assert (rebuilt.toarray() == A.toarray()).all()
+    assert A.nnz == 4
