@@ -13,7 +13,8 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 __device__ __forceinline__ void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
 }
 
 // Arrives on the barrier at the same place in the shared memory of CTA `rank`.
