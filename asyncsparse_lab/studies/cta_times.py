@@ -109,10 +109,17 @@ def _ratio(amount: Any, count: Any) -> float:
 
 
 def mean_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of several launches' accounts; a sum stays the sum of its parts."""
-    names = [name for name in accounts[0] if name != "sm_end_us"]
-    mean = {name: round(float(np.mean([a[name] for a in accounts])), 4) for name in names}
-    return mean | {"sm_end_us": accounts[-1]["sm_end_us"], "launches": len(accounts)}
+    """Return the mean of several launches' accounts; a sum stays the sum of its parts.
+
+    Of lists (such as the ends of all SMs) the last launch's is kept.
+    """
+    mean = {
+        name: last
+        if isinstance(last, list)
+        else round(float(np.mean([one[name] for one in accounts])), 4)
+        for name, last in accounts[-1].items()
+    }
+    return mean | {"launches": len(accounts)}
 
 
 def measured_rows(prepared: Any, launches: int) -> list[NDArray[Any]]:
