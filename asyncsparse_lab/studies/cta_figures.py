@@ -108,7 +108,7 @@ def _bars(timed: pd.DataFrame, found: pd.DataFrame, ylabel: str, caption: str) -
                 )  # fmt: skip
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
     axes.set_xticks(range(len(matrices)), [short(matrix) for matrix in matrices])
-    axes.set(ylabel=ylabel, title=ylabel.capitalize())
+    axes.set(ylabel=ylabel, title=ylabel[0].upper() + ylabel[1:])
     axes.margins(y=0.15)
     axes.legend(fontsize=7, ncols=len(labels))
     style.provenance(figure, timed)
@@ -194,7 +194,7 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
         axes.set_xticks(places, part["label"], fontsize=8)
         axes.set(ylabel="slower than opt3 by, us", title=short(matrix))
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside lower center", ncols=3)
+    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=3)
     style.provenance(figure, rows)
     columns = [f"result.loss_{name}_us" for name in names]
     kept = ["variant", "label", "matrix", *columns, "result.loss_us", "result.measured_loss_us"]

@@ -97,7 +97,7 @@ def bound(probes: pd.DataFrame) -> Drawing:
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
     axes.set(xlabel="% of the thread blocks' time", xlim=(0, 100), title="What bounds the kernel")
-    figure.legend(fontsize=7, loc="outside lower center", ncols=3)
+    figure.legend(fontsize=7, loc="outside upper center", ncols=3)
     style.provenance(figure, probes)
     names = ["variant", "matrix", *(f"result.share_{name}" for name, _ in _PARTS)]
     return Drawing(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
 from asyncsparse_lab.claims import claims_frame, judge, read_claims
 from asyncsparse_lab.formats import WCSR
@@ -103,7 +107,7 @@ def test_the_rules_of_the_article() -> None:
     assert wgmma_n.padding_waste(64, 256) == pytest.approx(1 - 64 / 512)
 
 
-def wgmma_frame(best: int = 128) -> pd.DataFrame:
+def wgmma_records(best: int = 128) -> list[Record]:
     records = []
     for case in wgmma_n.cases():
         own = []
@@ -113,11 +117,11 @@ def wgmma_frame(best: int = 128) -> pd.DataFrame:
             own.append(record(wgmma_n, case, us, params=variant.params,
                               result={"useful_tflops": 100 / us}))  # fmt: skip
         records += [wgmma_n._with_padding(one, own) for one in own]
-    return frame(records)
+    return records
 
 
 def test_throughput_and_rules_are_drawn(draw_in_theme: Callable[..., dict[str, Any]]) -> None:
-    items = draw_in_theme(wgmma_n, wgmma_frame(), claims_frame("wgmma-n"))
+    items = draw_in_theme(wgmma_n, frame(wgmma_records()), claims_frame("wgmma-n"))
     data = items["throughput"].data
     assert len(data) == len(wgmma_n.COLUMNS) * 7
     table = items["rules"].data.set_index("N")
@@ -126,31 +130,33 @@ def test_throughput_and_rules_are_drawn(draw_in_theme: Callable[..., dict[str, A
     assert table.loc[1024, "article's example"] == 128
     assert pd.isna(table.loc[1000, "largest that divides"])
     assert table.loc[1024, "of the best, %"] < 100
-    one = draw_in_theme(wgmma_n, wgmma_frame(), claims_frame("wgmma-n"), n=1024,
+    one = draw_in_theme(wgmma_n, frame(wgmma_records()), claims_frame("wgmma-n"), n=1024,
                         matrices=("bcsstk16",))  # fmt: skip
     assert set(one["throughput"].data["n"]) == {1024}
 
 
 def test_claims_on_the_width_get_a_state() -> None:
-    rows = wgmma_frame()
+    rows = frame(wgmma_records())
     assert verdict("wgmma-n-1024", rows) == ("reproduced", 128)
     assert verdict("wgmma-n-1024-rule", rows)[0] == "not reproduced"
     assert verdict("wgmma-n-grows", rows)[0] == "not reproduced"
-    assert verdict("wgmma-n-grows", wgmma_frame(best=256))[0] == "reproduced"
-    assert verdict("wgmma-n-variable", wgmma_frame(best=256))[0] == "not reproduced"  # N = 64
+    assert verdict("wgmma-n-grows", frame(wgmma_records(best=256)))[0] == "reproduced"
+    assert (
+        verdict("wgmma-n-variable", frame(wgmma_records(best=256)))[0] == "not reproduced"
+    )  # N = 64
 
 
-def stages_frame() -> pd.DataFrame:
+def stages_records() -> list[Record]:
     records = []
     for case in stages.cases():
         for variant in stages.variants(case):
             us = 50 + abs(variant.constants["STAGES"] - 4)
             records.append(record(stages, case, us, params=variant.params))
-    return frame(records)
+    return records
 
 
 def test_depths_are_drawn_for_every_tile(draw_in_theme: Callable[..., dict[str, Any]]) -> None:
-    items = draw_in_theme(stages, stages_frame(), claims_frame("stages"))
+    items = draw_in_theme(stages, frame(stages_records()), claims_frame("stages"))
     table = items["best-depth"].data
     assert len(table) == len(stages.cases())
     wide = table[table["WGMMA_N"] == 256]
@@ -159,13 +165,13 @@ def test_depths_are_drawn_for_every_tile(draw_in_theme: Callable[..., dict[str, 
     hollow = [line for line in items["depth"].figure.axes[0].lines
               if line.get_markerfacecolor() == "none"]  # fmt: skip
     assert {tuple(line.get_xdata()) for line in hollow} == {(3,)}
-    assert verdict("ring-depth", stages_frame()) == ("not reproduced", 4)
+    assert verdict("ring-depth", frame(stages_records())) == ("not reproduced", 4)
 
 
 # --- multicast and persistent ---------------------------------------------------------------------
 
 
-def probed_frame(study: Any) -> pd.DataFrame:
+def probed_records(study: Any) -> list[Record]:
     """Kernels after opt3 in the study's order are each slower by 10 %, all of it waiting."""
     records = []
     for case in study.cases():
@@ -191,14 +197,14 @@ def probed_frame(study: Any) -> pd.DataFrame:
         records += cta_times.explain(probes, timed_records, study.CAUSES, study.NAMED)
         records.append(record(study, case, 500.0, role="library", backend="cusparse",
                               variant="blocked-ell"))  # fmt: skip
-    return frame(records)
+    return records
 
 
 @pytest.mark.parametrize("study", [cluster_multicast, persistent])
 def test_losses_are_drawn_by_cause(
     study: Any, draw_in_theme: Callable[..., dict[str, Any]]
 ) -> None:
-    rows = probed_frame(study)
+    rows = frame(probed_records(study))
     items = draw_in_theme(study, rows, claims_frame(study.STUDY))
     table = items["causes-table"].data
     assert len(table) == len(study.cases()) * len(study.variants())
@@ -218,7 +224,7 @@ def test_losses_are_drawn_by_cause(
 
 
 def test_claims_on_regressions_get_a_state() -> None:
-    clusters, blocks = probed_frame(cluster_multicast), probed_frame(persistent)
+    clusters, blocks = frame(probed_records(cluster_multicast)), frame(probed_records(persistent))
     state, ratio = verdict("multicast-regression", clusters)
     assert (state, ratio) == ("reproduced", pytest.approx(1 / 1.2))  # clusters of 2, not of 1
     # 10 of the 40 us that a cluster of 2 loses are waits for the other block.
@@ -263,7 +269,7 @@ def test_records_tell_windows_and_tasks(make_record: Callable[..., Record]) -> N
     assert other == library
 
 
-def wcsr_frame() -> pd.DataFrame:
+def wcsr_records() -> list[Record]:
     records = []
     for case in wcsr_ablation.cases():
         for variant in wcsr_ablation.variants(case):
@@ -287,13 +293,13 @@ def wcsr_frame() -> pd.DataFrame:
                     record(wcsr_ablation, case, None, role="probe", variant=name,
                            params=probe.params, result=shares)
                 )  # fmt: skip
-    return frame(records)
+    return records
 
 
 def test_thresholds_bounds_and_blocked_ell_are_drawn(
     draw_in_theme: Callable[..., dict[str, Any]],
 ) -> None:
-    rows = wcsr_frame()
+    rows = frame(wcsr_records())
     items = draw_in_theme(wcsr_ablation, rows, claims_frame("wcsr-ablation"))
     swept = len(wcsr_ablation.SKEWED) + len(wcsr_ablation.EVEN)
     gains = items["threshold"].data
@@ -310,7 +316,7 @@ def test_thresholds_bounds_and_blocked_ell_are_drawn(
     assert [float(line.get_ydata()[0]) for line in marks] == [4.86]
 
 
-def selection_frame(equal: float) -> pd.DataFrame:
+def selection_records(equal: float) -> list[Record]:
     """BCSR's time does not depend on fill; WCSR's is BCSR's at the fill ``equal``."""
     records = []
     for case in selection.cases():
@@ -326,13 +332,13 @@ def selection_frame(equal: float) -> pd.DataFrame:
         ]  # fmt: skip
         own.append(record(selection, case, 70.0, role="library", backend="cublas", variant="dense"))
         records += [selection._with_ratio(one, own) for one in own]
-    return frame(records)
+    return records
 
 
 def test_the_break_even_is_found_between_fills(
     draw_in_theme: Callable[..., dict[str, Any]],
 ) -> None:
-    items = draw_in_theme(selection, selection_frame(0.3), claims_frame("selection"))
+    items = draw_in_theme(selection, frame(selection_records(0.3)), claims_frame("selection"))
     data = items["break-even"].data
     assert wcsr_figures.break_even(data) == pytest.approx(30.0)
     assert "30.0 %" in items["break-even"].caption
@@ -343,6 +349,44 @@ def test_the_break_even_is_found_between_fills(
 
 
 def test_the_stated_thresholds_get_a_state() -> None:
-    assert verdict("bcsr-good-fill", selection_frame(0.6)) == ("reproduced", 70)
-    assert verdict("bcsr-suitable-fill", selection_frame(0.3)) == ("not reproduced", 35)
-    assert np.isnan(wcsr_figures.break_even(wcsr_figures.compared(selection_frame(1e-4))))
+    assert verdict("bcsr-good-fill", frame(selection_records(0.6))) == ("reproduced", 70)
+    assert verdict("bcsr-suitable-fill", frame(selection_records(0.3))) == ("not reproduced", 35)
+    assert np.isnan(wcsr_figures.break_even(wcsr_figures.compared(frame(selection_records(1e-4)))))
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+NOTEBOOKS = {
+    "04_wgmma_n_and_stages": lambda: [*wgmma_records(), *stages_records()],
+    "05_cluster_multicast": lambda: probed_records(cluster_multicast),
+    "06_persistent": lambda: probed_records(persistent),
+    "07_wcsr_ablation": wcsr_records,
+    "08_selection": lambda: selection_records(0.3),
+}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_draws_everything_its_studies_have(
+    name: str, checkout: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases: dict[tuple[str, str], list[Record]] = {}
+    for one in NOTEBOOKS[name]():
+        cases.setdefault((one.study, one.case), []).append(one)
+    for records in cases.values():
+        checkout.record("nvidia-h200", records, gpu={"name": "NVIDIA H200 (made up)"})
+    path = Path(__file__).parents[2] / "notebooks" / f"{name}.ipynb"
+    notebook = nbformat.read(path, 4)
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert codes[0].metadata.tags == ["parameters"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in codes)
+    assert all(re.match(r"\w+: \S+ = ", line) for line in codes[0].source.splitlines())
+    scope: dict[str, Any] = {}
+    exec(codes[0].source, scope)
+    scope["out"] = str(tmp_path)
+    for cell in codes[1:]:
+        exec(cell.source, scope)
+    for opened in [value for value in scope.values() if hasattr(value, "show")]:
+        written = {file.stem for file in (tmp_path / opened.study.name).iterdir()}
+        assert set(opened.draw(**scope["chosen"])) <= written
+    plt.close("all")
+    capsys.readouterr()
