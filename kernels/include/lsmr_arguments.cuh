@@ -19,6 +19,9 @@
 #ifndef STAGED
 #define STAGED 1  // this block's slices of A and A', and h, hbar, x, stay in shared memory
 #endif
+#ifndef TOGETHER
+#define TOGETHER 1  // slices that a warp multiplies at a time
+#endif
 #ifndef COPIES
 #define COPIES 1  // of the slots that blocks poll: more copies, fewer blocks on each
 #endif

@@ -47,36 +47,69 @@ __device__ __forceinline__ Part stage_part(const LsmrMatrix& matrix, char*& plac
   return {slices, columns, values, end - begin, first};
 }
 
+// An entry of the matrix. In global memory nobody writes it, which lets it be loaded early.
+template <class T>
+__device__ __forceinline__ T load_entry(const T* p) {
+#if STAGED
+  return *p;
+#else
+  return __ldg(p);
+#endif
+}
+
 // For every row of the part: own = before(row) in the lane that owns the row, while its entries
 // load; after(row, own, sums) there once the sums of all right-hand sides are complete.
+// A warp multiplies AT_ONCE slices at a time, so that their loads are in flight together.
 // Entries are multiplied and added in the type Sum; the order depends on the layout alone.
-template <class Sum, class Gathered, class Before, class After>
+template <class Sum, int AT_ONCE, class Gathered, class Before, class After>
 __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, int32_t warp,
                                          int32_t warps, int32_t lane, Before before, After after) {
-  for (int32_t s = warp; s < part.count; s += warps) {
-    const Slice slice = part.slices[s];
-    const int32_t lanes_log2 = slice.rows_and_lanes >> 8;
-    const int32_t row = slice.first_row + (lane >> lanes_log2);
-    const bool owns = (lane & ((1 << lanes_log2) - 1)) == 0 &&
-                      (lane >> lanes_log2) < (slice.rows_and_lanes & 0xff);
-    decltype(before(row)) own{};
-    if (owns) own = before(row);
-    const size_t first = size_t(slice.first_step - part.first_step) * WARP_THREADS + lane;
-    const int32_t* columns = part.columns + first;
-    const Real* values = part.values + first;
-    Sum sums[RHS] = {};
+  using Own = decltype(before(0));
+  for (int32_t s = warp; s < part.count; s += AT_ONCE * warps) {
+    Slice slice[AT_ONCE];
+    int32_t row[AT_ONCE];
+    bool owns[AT_ONCE];
+    Own own[AT_ONCE] = {};
+    const int32_t* columns[AT_ONCE];
+    const Real* values[AT_ONCE];
+    Sum sums[AT_ONCE][RHS] = {};
+    int32_t most_steps = 0;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const int32_t mine = s + i * warps;
+      slice[i] = i == 0 || mine < part.count ? part.slices[mine] : Slice{part.first_step, 0, 0, 0};
+      const int32_t lanes_log2 = slice[i].rows_and_lanes >> 8;
+      row[i] = slice[i].first_row + (lane >> lanes_log2);
+      owns[i] = (lane & ((1 << lanes_log2) - 1)) == 0 &&
+                (lane >> lanes_log2) < (slice[i].rows_and_lanes & 0xff);
+      if (owns[i]) own[i] = before(row[i]);
+      const size_t first = size_t(slice[i].first_step - part.first_step) * WARP_THREADS + lane;
+      columns[i] = part.columns + first;
+      values[i] = part.values + first;
+      most_steps = max(most_steps, slice[i].steps);
+    }
 #pragma unroll 4
-    for (int32_t k = 0; k < slice.steps; ++k) {
-      const size_t element = size_t(columns[k * WARP_THREADS]) * RHS;
-      const Sum value = values[k * WARP_THREADS];
+    for (int32_t k = 0; k < most_steps; ++k) {
 #pragma unroll
-      for (int r = 0; r < RHS; ++r) sums[r] += value * static_cast<Sum>(x[element + r]);
-    }
-    for (int32_t offset = 1 << lanes_log2 >> 1; offset; offset >>= 1) {
+      for (int i = 0; i < AT_ONCE; ++i) {
+        const bool there = AT_ONCE == 1 || k < slice[i].steps;
+        const int32_t column = there ? load_entry(columns[i] + k * WARP_THREADS) : 0;
+        const Sum value = there ? load_entry(values[i] + k * WARP_THREADS) : Real(0);
 #pragma unroll
-      for (int r = 0; r < RHS; ++r) sums[r] += __shfl_xor_sync(~0u, sums[r], offset);
+        for (int r = 0; r < RHS; ++r) {
+          sums[i][r] += value * static_cast<Sum>(x[size_t(column) * RHS + r]);
+        }
+      }
     }
-    if (owns) after(row, own, sums);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const int32_t lanes_log2 = slice[i].rows_and_lanes >> 8;
+      for (int32_t offset = 1 << lanes_log2 >> 1; offset; offset >>= 1) {
+#pragma unroll
+        for (int r = 0; r < RHS; ++r) sums[i][r] += __shfl_xor_sync(~0u, sums[i][r], offset);
+      }
+      if (owns[i]) after(row[i], own[i], sums[i]);
+    }
   }
 }
 
@@ -87,7 +120,7 @@ template <class Sum, class Gathered>
 __device__ __forceinline__ void sum_pieces(const LsmrMatrix& matrix, const Real* values,
                                            Gathered* x, int32_t warp, int32_t lane) {
   const Part part = whole_part(matrix, values, matrix.piece_begin, matrix.piece_end);
-  for_rows<Sum>(
+  for_rows<Sum, 1>(
       part, x, blockIdx.x * WORKER_WARPS + warp, gridDim.x * WORKER_WARPS, lane,
       [](int32_t) { return Nothing{}; },
       [&](int32_t piece, Nothing, const Sum(&sums)[RHS]) {
