@@ -107,6 +107,8 @@ def run_notebook(job: Job) -> Result:
     job.executed.parent.mkdir(parents=True, exist_ok=True)
     failure = ""
     # Kernels talk over sockets in this folder: its name is short, and nobody else can reach them.
+    # Without a name of their own, all notebooks' sockets would lie in the current folder as
+    # kernel-ipc-1, -2, ... and kernels that start together would answer each other.
     with tempfile.TemporaryDirectory(prefix="asyncsparse-") as runtime:
         os.environ["JUPYTER_RUNTIME_DIR"] = runtime
         try:
@@ -118,7 +120,7 @@ def run_notebook(job: Job) -> Result:
                 progress_bar=False,
                 start_timeout=START_TIMEOUT,
                 execution_timeout=job.timeout,
-                config=Config({"KernelManager": {"transport": "ipc"}}),
+                config=Config({"KernelManager": {"transport": "ipc", "ip": f"{runtime}/kernel"}}),
             )
         except Exception as error:  # whatever it was, the other notebooks go on
             failure = describe_failure(job, error)
