@@ -49,18 +49,24 @@ def _layout_digest(format: str) -> str:
     for module in _LAYOUTS[format]:
         assert module.__file__ is not None
         with open(module.__file__, encoding="utf-8") as source:
-            digest.update(ast.dump(_without_docstrings(ast.parse(source.read()))).encode())
+            digest.update(json.dumps(_structure(ast.parse(source.read()))).encode())
     return digest.hexdigest()
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [s for s in node.body if not _is_string(s)] or [ast.Pass()]
-    return tree
+def _structure(node: Any) -> Any:
+    """Return a syntax tree as nested lists, the same in every version of Python.
+
+    (``ast.dump`` is not: later versions have more fields.)  Docstrings are left out.
+    """
+    if isinstance(node, list):
+        return [_structure(item) for item in node if not _is_string(item)]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return [type(node).__name__, *([name, _structure(value)] for name, value in fields)]
 
 
-def _is_string(statement: ast.stmt) -> bool:
+def _is_string(statement: Any) -> bool:
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
