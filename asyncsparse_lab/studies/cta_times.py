@@ -19,10 +19,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncsparse_lab.gpu.compile import compile_many
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.instrument import read_rows
 from asyncsparse_lab.spmm.variants import Variant
 from asyncsparse_lab.studies.spmm_cases import Measured
+from asyncsparse_lab.studies.spmm_common import kernel_build
 
 LAUNCHES: Final = 8
 """Launches that an account is the mean of; each finds L2 cold."""
@@ -191,6 +193,8 @@ def account_probes(
     """Return a record with the account of each instrumented build."""
     from asyncsparse_lab.gpu.device import device_facts
 
+    dtype_out = measured.product.dtype_out
+    compile_many([kernel_build(variant, dtype_out) for variant in variants])
     sm_count = device_facts().sm_count
     records = []
     for variant in variants:

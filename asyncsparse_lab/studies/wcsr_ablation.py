@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STUDY: Final = "wcsr-ablation"
-SKEWED: Final = ("Groebner_id2003_aug", "memplus", "mycielskian13", "qp_boyd1_A")
+SKEWED: Final = ("Groebner_id2003_aug", "memplus", "mycielskian13", "qp_huesmod_A")
 """Matrices whose longest window has many times the columns of the median one."""
 EVEN: Final = ("dlmc_rn50_magnitude90_proj4", "bcsstk16", "Trefethen_2000")
 DENSE: Final = (
@@ -99,7 +99,17 @@ def measure(case: Case) -> list[Record]:
             records.append(
                 cta_times.probe_record(probe, measured, STUDY, case.name, case.matrix, shares)
             )
-    return with_windows(records, measured.product)
+    return [_with_footprint(record) for record in with_windows(records, measured.product)]
+
+
+def _with_footprint(record: Record) -> Record:
+    """Add to a timed record of ours the registers a thread, and the blocks that an SM holds."""
+    from asyncsparse_lab.studies.registers import footprint
+
+    if record.backend != "asyncsparse" or record.median_us is None:
+        return record
+    kernel = VARIANTS[record.variant].with_constants(WGMMA_N=record.params["wgmma_n"])
+    return replace(record, result={**record.result, **footprint(kernel)})
 
 
 def shares(rows: NDArray[Any]) -> dict[str, float]:

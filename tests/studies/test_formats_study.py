@@ -14,7 +14,7 @@ from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.resources import resource_path
-from asyncsparse_lab.studies import formats, style
+from asyncsparse_lab.studies import formats, formats_tables, style
 
 BLOCKS = "smoke/blocks(rows=1024, cols=768, keep=0.25)"
 BAND = "smoke/band(n=3000, half_bandwidth=6)"
@@ -35,7 +35,9 @@ def frame(records):
 
 
 @pytest.fixture
-def drawn(frame):
+def drawn(frame, monkeypatch):
+    told = {("Overlap", "wcsr"): "none of it"}
+    monkeypatch.setattr(formats_tables, "measured_cells", lambda: told)
     with style.theme():
         yield formats.draw(frame, claims_frame("formats"), suites=["smoke"])
 
@@ -125,6 +127,7 @@ def test_a_cell_without_a_measurement_says_so(drawn):
     table = drawn["kernels"].data.set_index("feature")
     assert table.loc["Chosen by the rule", "BCSR measured"] == "1 of 2 matrices"
     assert table.loc["Overlap", "BCSR measured"] == "not yet measured"
+    assert table.loc["Overlap", "WCSR measured"] == "none of it"
     assert not (table == "").any().any()
 
 
