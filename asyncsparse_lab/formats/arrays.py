@@ -153,7 +153,7 @@ def _is_canonical(xp: Any, indptr: Array, indices: Array, data: Array) -> bool:
 def _without_zeros(
     xp: Any, indptr: Array, indices: Array, data: Array
 ) -> tuple[Array, Array, Array]:
-    """Drop explicit zeros. (CuPy 14.2's eliminate_zeros gave wrong matrices on CUDA 13.)"""
+    """Drop explicit zeros; CuPy 14.2's eliminate_zeros gave wrong matrices on CUDA 13."""
     keep = data != 0
     before = xp.zeros(len(data) + 1, dtype=indptr.dtype)
     before[1:] = xp.cumsum(keep)
