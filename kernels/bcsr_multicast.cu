@@ -66,6 +66,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
     claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
     RingPosition<STAGES> position;
+    ring.settle(end - begin);
     Stopwatch resetting;
     float accumulators[WGMMA_N / 2] = {};
     ring.reset(resetting, accumulators);

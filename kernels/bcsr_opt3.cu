@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, MINIMUM_CTAS)
   } else {
     claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
+    ring.settle(end - begin);
     Stopwatch resetting;
     float accumulators[WGMMA_N / 2] = {};
     ring.reset(resetting, accumulators);

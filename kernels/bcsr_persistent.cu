@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
       Tile tile = persistent_tile(arguments, index);
       int64_t blocks =
           arguments.block_row_ptr[tile.block_row + 1] - arguments.block_row_ptr[tile.block_row];
+      ring.settle(blocks);
       Stopwatch resetting;
       float accumulators[WGMMA_N / 2] = {};
       ring.reset(resetting, accumulators);

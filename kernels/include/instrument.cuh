@@ -14,7 +14,7 @@
 
 // Its mirror in Python is asyncsparse_lab.spmm.instrument.ROW; keep both alike.
 struct InstrumentRow {
-  uint64_t begin_ns;     // %globaltimer, the same clock on all SMs
+  uint64_t begin_ns;  // %globaltimer, the same clock on all SMs
   uint64_t end_ns;
   uint64_t begin_clock;  // %clock64, cycles of this SM
   uint64_t end_clock;
@@ -91,11 +91,11 @@ struct Instruments {
     return rows + threadIdx.x / WARPGROUP_THREADS;
   }
 
-  __device__ __forceinline__ void add(uint32_t InstrumentRow::*what, uint32_t amount) const {
+  __device__ __forceinline__ void add(uint32_t InstrumentRow::* what, uint32_t amount) const {
     if (speaks()) atomicAdd(&(row()->*what), amount);
   }
 
-  __device__ __forceinline__ void stop(uint32_t InstrumentRow::*what, Stopwatch watch) const {
+  __device__ __forceinline__ void stop(uint32_t InstrumentRow::* what, Stopwatch watch) const {
     add(what, cycles_now() - watch.begin);
   }
 
@@ -135,6 +135,11 @@ struct Instruments {
     if (first) add(&InstrumentRow::first_wait, cycles);
   }
 
+  // Waits until a value that was read from memory is there, so that no stopwatch counts that wait.
+  __device__ __forceinline__ void settle(int64_t value) const {
+    asm volatile("{\n.reg .pred p;\nsetp.lt.s64 p, %0, 0;\n@p trap;\n}" ::"l"(value) : "memory");
+  }
+
   // By a consumer whose accumulators are zeros from here on.
   template <int COUNT>
   __device__ __forceinline__ void reset(Stopwatch watch, float (&accumulators)[COUNT]) const {
@@ -170,6 +175,7 @@ struct Instruments {
   __device__ __forceinline__ void exit() const {}
   __device__ __forceinline__ void waited_empty(Stopwatch, int) const {}
   __device__ __forceinline__ void waited_full(Stopwatch, bool) const {}
+  __device__ __forceinline__ void settle(int64_t) const {}
   template <int COUNT>
   __device__ __forceinline__ void reset(Stopwatch, float (&)[COUNT]) const {}
   __device__ __forceinline__ void stored(Stopwatch) const {}

@@ -4,8 +4,8 @@
 
 #include "types.cuh"
 
-constexpr int WINDOW = 64;                  // rows of a window: the height of a wgmma
-constexpr int STEP_COLUMNS = 16;            // columns of A that one wgmma step takes
+constexpr int WINDOW = 64;        // rows of a window: the height of a wgmma
+constexpr int STEP_COLUMNS = 16;  // columns of A that one wgmma step takes
 constexpr int STEP_BYTES = WINDOW * STEP_COLUMNS * 2;
 
 // A piece of a window that one CTA multiplies, for one tile of C's columns.
