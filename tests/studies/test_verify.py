@@ -24,14 +24,14 @@ def outcome(case: str, fault: str | None = None, rel_err: float = 1e-3) -> CaseO
 
 def test_every_build_that_a_study_launches_is_verified() -> None:
     verified = [
-        (build.variant.name, dict(build.variant.constants), build.dtype_out)
+        (build.variant.name, build.variant.params, build.dtype_out)
         for subject in verify.SUBJECTS
         for build in verify.builds_of(subject)
     ]
     launched = [build for build in all_builds() if build.variant.name in VARIANTS]
     launched += [Build(v, "bfloat16") for case in registers.cases() for v in registers.builds(case)]
     for build in launched:
-        assert (build.variant.name, dict(build.variant.constants), build.dtype_out) in verified
+        assert (build.variant.name, build.variant.params, build.dtype_out) in verified
     assert len(verified) == len({str(entry) for entry in verified})
     assert {case.params.get("variant") for case in CASES.values()} >= {*VARIANTS, "my_kernel"}
 
