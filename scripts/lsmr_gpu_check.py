@@ -26,8 +26,8 @@ from asyncsparse_lab.gpu.device import device_facts
 from asyncsparse_lab.gpu.launch import load
 from asyncsparse_lab.lsmr import lsmr
 from asyncsparse_lab.lsmr.arguments import SolveArguments
+from asyncsparse_lab.lsmr.geometry import Geometry
 from asyncsparse_lab.lsmr.persistent import PersistentMatrix, prepare
-from asyncsparse_lab.lsmr.plan import Geometry
 from asyncsparse_lab.lsmr.problems import paige_saunders
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.matrices.generators.least_squares import right_hand_side
@@ -53,14 +53,22 @@ def main() -> None:
 
 def geometries() -> Iterator[Geometry]:
     """Geometries to compare, most telling first."""
-    for blocks, threads in ((64, 288), (132, 160), (66, 544), (132, 288), (33, 544), (132, 544)):
-        yield Geometry(blocks, threads, staged=True)
-    for blocks, threads in ((64, 288), (132, 288)):
-        yield Geometry(blocks, threads, staged=True, copies=4)
-        yield Geometry(blocks, threads, staged=True, poll_relaxed=True)
-        yield Geometry(blocks, threads, staged=False)
-    yield Geometry(96, 192, staged=True)
-    yield Geometry(48, 416, staged=True)
+    for blocks, threads in (
+        (64, 288),
+        (49, 256),
+        (66, 256),
+        (82, 256),
+        (99, 256),
+        (66, 384),
+        (99, 384),
+        (132, 384),
+        (33, 640),
+        (66, 640),
+        (99, 640),
+        (132, 640),
+    ):
+        for together in (1, 2):
+            yield Geometry(blocks, threads, staged=True, together=together)
 
 
 def compile_all() -> None:
@@ -148,10 +156,8 @@ def tune(name: str, deadline: float) -> None:
     )
     device_matrix = csr_matrix(A.astype(np.float32))
     device_b = cupy.asarray(b, dtype=cupy.float32)
-    for lane_steps in (4, 2, 8):
+    for lane_steps in (4, 8):
         for geometry in geometries():
-            if lane_steps != 4 and (geometry.copies > 1 or geometry.poll_relaxed):
-                continue
             if time.monotonic() > deadline:
                 print("out of time")
                 return
@@ -176,16 +182,14 @@ def show(
     group = prepared.group(1)
 
     def kernel() -> None:
-        for slots in group.slots:
-            slots.data.memset_async(0xFF, slots.nbytes, cupy.cuda.get_current_stream())
-        group.launch()
+        group.start(cupy.cuda.get_current_stream())
         cupy.cuda.get_current_stream().synchronize()
 
     only = median_ms(kernel)
     error = np.linalg.norm(cupy.asnumpy(result.x) - exact) / np.linalg.norm(exact)
     print(
         f"  {geometry.blocks:4d} x {geometry.threads:4d} staged {geometry.staged:d} "
-        f"copies {geometry.copies} relaxed {geometry.poll_relaxed:d} lane steps {lane_steps}: "
+        f"together {geometry.together} lane steps {lane_steps}: "
         f"{1e3 * only / result.itn:6.2f} us/it kernel, {1e3 * wall / result.itn:6.2f} wall, "
         f"floor {2 * floor_us(geometry):5.2f}; istop {result.istop} itn {result.itn} "
         f"residual {result.true_normr / np.linalg.norm(b):.7f} dx {error:.1e} "

@@ -109,44 +109,43 @@ def choose_backend(problem: Problem, backend: str, *, observed: bool) -> tuple[s
     UnsupportedError
         The backend that was asked for cannot solve this problem.
     """
-    obstacle = {
-        "persistent": _persistent_obstacle(problem),
-        "document": _document_obstacle(problem),
-        "scipy": _scipy_obstacle(problem, observed),
-        "host": f"A was prepared for {problem.matrix.backend}"
-        if problem.kind == "prepared"
-        else None,
-    }
     if backend != "auto":
-        why_not = obstacle[backend]
+        why_not = _obstacle(problem, backend, observed)
         if why_not is not None:
             raise UnsupportedError(f"backend={backend!r}: {why_not}; give backend='auto'")
         return backend, "asked for"
     if problem.kind == "prepared":
         return problem.matrix.backend, "A was prepared for it"
-    why_not = obstacle["persistent"]
+    why_not = _obstacle(problem, "persistent", observed)
     if why_not is None:
         from asyncsparse_lab.gpu.device import missing_gpu
 
         why_not = missing_gpu()
         if why_not is None:
             return "persistent", "real sparse A and a GPU"
-    if obstacle["scipy"] is None:
-        return "scipy", why_not
-    return "host", f"{why_not}; {obstacle['scipy']}"
+    no_scipy = _obstacle(problem, "scipy", observed)
+    return ("scipy", why_not) if no_scipy is None else ("host", f"{why_not}; {no_scipy}")
+
+
+def _obstacle(problem: Problem, backend: str, observed: bool) -> str | None:
+    """Return why a backend cannot solve a problem, or None."""
+    if problem.kind == "prepared":
+        owner = problem.matrix.backend
+        return None if owner == backend else f"A was prepared for {owner}"
+    if backend == "persistent":
+        return _persistent_obstacle(problem)
+    if backend == "document":
+        return _document_obstacle(problem, observed)
+    return _scipy_obstacle(problem, observed) if backend == "scipy" else None
 
 
 def _persistent_obstacle(problem: Problem) -> str | None:
-    if problem.kind == "prepared":
-        return None if problem.matrix.backend == "persistent" else "A was prepared for another"
     if problem.kind != "sparse":
         return f"A is {'dense' if problem.kind == 'dense' else 'an operator'}, not sparse"
     return "the data are complex" if problem.is_complex else None
 
 
-def _document_obstacle(problem: Problem) -> str | None:
-    if problem.kind == "prepared":
-        return None if problem.matrix.backend == "document" else "A was prepared for another"
+def _document_obstacle(problem: Problem, observed: bool) -> str | None:
     if problem.kind == "operator":
         return "A is an operator, not a matrix"
     if problem.dtype != np.float32:
@@ -155,8 +154,6 @@ def _document_obstacle(problem: Problem) -> str | None:
 
 
 def _scipy_obstacle(problem: Problem, observed: bool) -> str | None:
-    if problem.kind == "prepared":
-        return f"A was prepared for {problem.matrix.backend}"
     if problem.xp is not np:
         return "the data are on the GPU"
     return "SciPy's solver has no callback" if observed else None
@@ -195,9 +192,9 @@ def _solve_scipy(problem: Problem, backend: str, reason: str) -> LsmrResult:
 
 
 def _solve_persistent(problem: Problem, backend: str, reason: str) -> LsmrResult:
-    from asyncsparse_lab.lsmr import persistent
+    from asyncsparse_lab.lsmr import persistent_solve
 
-    return persistent.solve(problem, reason)
+    return persistent_solve.solve(problem, reason)
 
 
 def _solve_document(problem: Problem, backend: str, reason: str) -> LsmrResult:

@@ -26,7 +26,6 @@ LONG_ROW = 1024
 PIECE = 256
 PIECES_OF_A_ROW = 512
 WINDOW = 16384
-LANE_STEPS = 4
 _SLICE_COST = 3  # a slice costs about as much as this many more steps
 
 
@@ -121,7 +120,7 @@ def slice_matrix(
     column_position: Any,
     dtype: np.dtype[Any],
     scales: Any | None,
-    lane_steps: int = LANE_STEPS,
+    lane_steps: int,
 ) -> SlicedMatrix:
     """Lay out a CSR matrix.
 

@@ -1,21 +1,11 @@
-r"""LSMR in one persistent kernel: no host in the loop, two barriers an iteration.
+r"""LSMR in one persistent kernel: a matrix on the device, laid out once for many solves.
 
-``kernels/lsmr_persistent.cu`` has the algorithm.  What an iteration costs on an H200, predicted
-before it was measured (SM clock 1.98 GHz, a load that hits L2 0.14 us):
-
-* *Floor*, 1.5 us: twice the chain of dependent steps that nothing can hide: gather from L2
-  (0.15 us), publish behind a fence (0.3 us), the flag's flight and its poll (0.3 us).
-* *Prediction*, 3 to 5 us for n = 6,177 and n = 23,394: besides the floor the reduction in the
-  block, the poll's own reduction, barriers of the block, and waiting for the slowest block.
-  Row pointers, columns, values, h, hbar and x come from shared memory; the FP64 recurrence runs
-  on a warp of its own in the shadow of the products.
-* From a million columns on the bytes rule: 8 B a non-zero and direction (FP32), plus the
-  vectors, over the memory's rate.
+``kernels/lsmr_persistent.cu`` has the algorithm: no host in the loop, two exchanges over the
+grid an iteration.  :mod:`asyncsparse_lab.lsmr.geometry` says what an iteration takes.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,47 +13,41 @@ from typing import Any
 import numpy as np
 
 from asyncsparse_lab.errors import DeviceError, InputError
-from asyncsparse_lab.lsmr.arguments import (
-    HISTORY_FIELDS,
-    OUTCOME_FIELDS,
-    MatrixArguments,
-    SolveArguments,
-)
-from asyncsparse_lab.lsmr.audit import TrueNorms
-from asyncsparse_lab.lsmr.host import ColumnOutcome, largest, power_of_two
-from asyncsparse_lab.lsmr.layout import LANE_STEPS, SlicedMatrix
-from asyncsparse_lab.lsmr.plan import Geometry, Plan, build_plan, check_geometry, choose_geometry
-from asyncsparse_lab.lsmr.problem import Problem, check_matrix, check_scales
-from asyncsparse_lab.lsmr.result import LsmrResult, Progress, StopCode
+from asyncsparse_lab.gpu.compile import Artifact, compile_kernel
+from asyncsparse_lab.lsmr.arguments import OUTCOME_FIELDS, MatrixArguments, SolveArguments
+from asyncsparse_lab.lsmr.geometry import Geometry, check_geometry, choose_geometry
+from asyncsparse_lab.lsmr.layout import SlicedMatrix
+from asyncsparse_lab.lsmr.plan import Plan, build_plan
+from asyncsparse_lab.lsmr.problem import PreparedMatrix, check_matrix, check_scales
 
 SPIN_LIMIT = 1 << 24  # polls; some ten seconds
-MAX_OBSERVED = 1 << 20
-GROUPS = {4: (4, 2, 1), 8: (2, 1)}  # by the bytes of an element: registers allow no more
-_FAILURES = {
-    -2: "b or x0 has entries that are not finite, or too large to square: scale them",
-    -3: "the products A v overflow: scale A",
-}
-_TIMED_OUT = -4
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """Buffers and the prepared launch for a number of right-hand sides solved together."""
 
     rhs: int
     geometry: Geometry
+    artifact: Artifact
     arguments: SolveArguments
     launch: Callable[[], None]
     outcomes: Any  # host array that the kernel writes
-    slots: tuple[Any, Any]
+    slots: Any
     buffers: list[Any]
 
     @property
     def nbytes(self) -> int:
+        """Bytes on the device."""
         return int(sum(buffer.nbytes for buffer in self.buffers))
 
+    def start(self, stream: Any) -> None:
+        """Empty the slots and launch on a CuPy stream, which is the current one."""
+        self.slots.data.memset_async(0xFF, self.slots.nbytes, stream)
+        self.launch()
 
-class PersistentMatrix:
+
+class PersistentMatrix(PreparedMatrix):
     """A matrix laid out on the device, with the buffers of its solves; reusable.
 
     Made by :func:`prepare`; :func:`asyncsparse_lab.lsmr.lsmr` takes it in place of A.  Not for
@@ -98,7 +82,7 @@ class PersistentMatrix:
         self.shape, self.dtype = plan.shape, plan.dtype
         self.scaled = plan.scales is not None
         self._geometry = geometry
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, Group] = {}
 
     @property
     def nbytes(self) -> int:
@@ -112,27 +96,21 @@ class PersistentMatrix:
         limit = self.facts.shared_bytes_per_block - 4096
         return choose_geometry(self.plan, self.facts.sm_count, limit, rhs)
 
-    def group(self, rhs: int) -> _Group:
+    def group(self, rhs: int) -> Group:
         """Return the buffers and the launch for ``rhs`` right-hand sides, made once."""
         if rhs not in self._groups:
             self._groups[rhs] = self._make_group(rhs)
         return self._groups[rhs]
 
-    def _make_group(self, rhs: int) -> _Group:
+    def _make_group(self, rhs: int) -> Group:
         import cupy
 
-        from asyncsparse_lab.gpu.compile import compile_kernel
         from asyncsparse_lab.gpu.launch import load
 
         geometry = self.geometry(rhs)
-        kernel = load(
-            compile_kernel(
-                "lsmr_persistent.cu",
-                "lsmr_persistent",
-                geometry.constants(self.dtype, rhs),
-                arch=self.facts.arch,
-            )
-        )
+        build = geometry.build(self.dtype, rhs, self.facts.arch)
+        artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
+        kernel = load(artifact)
         plan, (m, n) = self.plan, self.shape
         bounds = plan.bounds(geometry.blocks)
         shared = plan.shared_bytes(bounds, rhs) if geometry.staged else 0
@@ -155,16 +133,17 @@ class PersistentMatrix:
         arguments.state = allocate(0 if geometry.staged else 3 * n * rhs, self.dtype).data.ptr
         arguments.wide_x = allocate(length_v, np.float64).data.ptr
         arguments.wide_r = allocate(length_u, np.float64).data.ptr
-        slots = allocate(3 * geometry.copies * rhs * geometry.blocks, np.float64)
-        slots_x = allocate(3 * rhs * geometry.blocks, np.float64)
-        arguments.slots, arguments.slots_x = slots.data.ptr, slots_x.data.ptr
-        outcomes = _host_array((rhs, len(OUTCOME_FIELDS)))
+        count = 3 * rhs * geometry.blocks
+        slots = allocate(count * (geometry.copies + 1), np.float64)
+        arguments.slots = slots.data.ptr
+        arguments.slots_x = slots.data.ptr + 8 * count * geometry.copies
+        outcomes = host_array((rhs, len(OUTCOME_FIELDS)))
         arguments.outcomes = outcomes.ctypes.data
         arguments.spin_limit = SPIN_LIMIT
         launch = kernel.prepare(
             geometry.blocks, geometry.threads, shared, arguments, cooperative=True
         )
-        return _Group(rhs, geometry, arguments, launch, outcomes, (slots, slots_x), buffers)
+        return Group(rhs, geometry, artifact, arguments, launch, outcomes, slots, buffers)
 
 
 def prepare(
@@ -173,7 +152,7 @@ def prepare(
     *,
     precondition: Any | None = None,
     geometry: Geometry | None = None,
-    lane_steps: int = LANE_STEPS,
+    lane_steps: int | None = None,
 ) -> PersistentMatrix:
     """Lay out a real sparse matrix on the GPU, once for many solves.
 
@@ -187,8 +166,9 @@ def prepare(
         Column scaling, as in :func:`asyncsparse_lab.lsmr.lsmr`.
     geometry : Geometry, optional
         Grid and block; chosen by default.
-    lane_steps : int
-        How many entries of a row a lane takes before the row gets more lanes.
+    lane_steps : int, optional
+        How many entries of a row a lane takes before the row gets more lanes; by default
+        :func:`asyncsparse_lab.lsmr.plan.choose_lane_steps`.
 
     Raises
     ------
@@ -197,8 +177,6 @@ def prepare(
     DeviceError
         No GPU of compute capability 8.0 or later.
     """
-    import cupy
-
     matrix, kind, shape, found = check_matrix(matrix)
     if kind != "sparse" or found is None or found.kind == "c":
         raise InputError(f"A is {kind} of type {found}: prepare takes a real sparse matrix")
@@ -206,17 +184,19 @@ def prepare(
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise InputError(f"dtype={dtype}: give float32 or float64")
     scales = check_scales(matrix, kind, shape[1], precondition)
-    return _prepare(matrix, dtype, scales, geometry, lane_steps, cupy)
+    return lay_out(matrix, dtype, scales, geometry, lane_steps)
 
 
-def _prepare(
+def lay_out(
     matrix: Any,
     dtype: np.dtype[Any],
     scales: Any | None,
-    geometry: Geometry | None,
-    lane_steps: int,
-    cupy: Any,
+    geometry: Geometry | None = None,
+    lane_steps: int | None = None,
 ) -> PersistentMatrix:
+    """Lay out a matrix that was checked; the parameters are those of :func:`prepare`."""
+    import cupy
+
     if isinstance(matrix.data, np.ndarray):
         from cupyx.scipy.sparse import csr_matrix
 
@@ -246,7 +226,7 @@ def _device_pointer(array: Any) -> int:
     return int(array.data.ptr)
 
 
-def _host_array(shape: tuple[int, ...]) -> Any:
+def host_array(shape: tuple[int, ...]) -> Any:
     """Return a float64 array of zeros in page-locked memory, which kernels can write."""
     import cupy
 
@@ -255,155 +235,3 @@ def _host_array(shape: tuple[int, ...]) -> Any:
     array = np.frombuffer(memory, dtype=np.float64, count=count).reshape(shape)
     array[...] = 0
     return array
-
-
-def solve(problem: Problem, reason: str) -> LsmrResult:
-    """Solve on the device; b and x stay where the caller has them."""
-    import cupy
-
-    from asyncsparse_lab.lsmr.interface import assemble
-
-    matrix = problem.matrix
-    if problem.kind != "prepared":
-        scales = problem.scales
-        matrix = _prepare(matrix, problem.dtype, scales, None, LANE_STEPS, cupy)
-    outcomes: list[ColumnOutcome] = []
-    norms: list[TrueNorms] = []
-    launches = column = 0
-    while column < len(problem.columns):
-        left = len(problem.columns) - column
-        rhs = next(size for size in GROUPS[matrix.dtype.itemsize] if size <= left)
-        found, true = _solve_group(problem, matrix, matrix.group(rhs), column)
-        outcomes += found
-        norms += true
-        column += rhs
-        launches += 1
-    return assemble(
-        problem,
-        outcomes,
-        norms,
-        backend="persistent",
-        reason=reason,
-        launches=launches,
-        host_syncs=launches,
-        device_bytes=matrix.nbytes,
-    )
-
-
-def _solve_group(
-    problem: Problem, matrix: PersistentMatrix, group: _Group, first: int
-) -> tuple[list[ColumnOutcome], list[TrueNorms]]:
-    import cupy
-
-    rhs, arguments, tolerances = group.rhs, group.arguments, problem.tolerances
-    b = _interleave(problem.columns[first : first + rhs], matrix.dtype)
-    start = None
-    if problem.starts is not None:
-        start = _interleave(problem.starts[first : first + rhs], matrix.dtype)
-    size = _safe_size(b, start)
-    if size != 1:
-        b = b / size
-        start = None if start is None else start / size
-    x = cupy.empty((matrix.shape[1], rhs), dtype=matrix.dtype)
-    arguments.b, arguments.x = b.data.ptr, x.data.ptr
-    arguments.start = None if start is None else start.data.ptr
-    arguments.damp, arguments.atol, arguments.btol = problem.damp, tolerances.atol, tolerances.btol
-    arguments.conlim, arguments.maxiter = tolerances.conlim, min(tolerances.maxiter, 2**31 - 1)
-    history = None
-    if problem.observer is not None:
-        if tolerances.maxiter > MAX_OBSERVED:
-            raise InputError(
-                f"maxiter={tolerances.maxiter} with a callback: give at most {MAX_OBSERVED}"
-            )
-        history = _host_array((tolerances.maxiter + 1, rhs, HISTORY_FIELDS))
-    arguments.history = None if history is None else history.ctypes.data
-
-    stream = cupy.cuda.get_current_stream()
-    for slots in group.slots:
-        slots.data.memset_async(0xFF, slots.nbytes, stream)
-    group.launch()
-    if history is not None and problem.observer is not None:
-        _observe(history, problem.observer, stream, first, size)
-    stream.synchronize()
-
-    outcomes, norms = [], []
-    for r in range(rhs):
-        values = dict(zip(OUTCOME_FIELDS, (float(v) for v in group.outcomes[r]), strict=True))
-        code = int(values["code"])
-        if code == _TIMED_OUT:
-            raise DeviceError(
-                "a block of the persistent kernel waited too long for the others: is the GPU "
-                "shared by processes? use backend='host'"
-            )
-        if code < 0:
-            raise InputError(_FAILURES[code])
-        solution = x[:, r] if rhs > 1 else x.reshape(-1)
-        if size != 1:
-            solution = solution * size
-        outcomes.append(
-            ColumnOutcome(
-                solution if problem.xp is not np else cupy.asnumpy(solution),
-                StopCode(code),
-                int(values["itn"]),
-                values["normr"] * size,
-                values["normar"] * size,
-                values["norma"],
-                values["conda"],
-                values["normx"] * size,
-            )
-        )
-        norms.append(
-            TrueNorms(
-                values["true_normr"] * size,
-                values["true_normar"] * size,
-                values["true_normar_scaled"] * size,
-                values["normb"] * size,
-            )
-        )
-    return outcomes, norms
-
-
-def _interleave(columns: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the columns side by side on the device, element i of all of them together."""
-    import cupy
-
-    if len(columns) == 1:
-        return cupy.ascontiguousarray(cupy.asarray(columns[0], dtype=dtype))
-    return cupy.stack([cupy.asarray(column, dtype=dtype) for column in columns], axis=1)
-
-
-def _safe_size(b: Any, start: Any | None) -> float:
-    """Return 1, or the power of two that FP64 data must be divided by to be squared safely.
-
-    FP32 data need none: their squares are added in FP64.
-    """
-    if b.dtype == np.float32:
-        return 1.0
-    top = largest(b) or (0.0 if start is None else largest(start))
-    return 1.0 if top == 0 or 1e-100 < top < 1e100 else power_of_two(top)
-
-
-def _observe(
-    history: Any, observer: Callable[[Progress], None], stream: Any, first: int, size: float
-) -> None:
-    """Report iterations while the kernel writes them."""
-    import cupy
-
-    finished = cupy.cuda.Event(disable_timing=True)
-    finished.record(stream)
-    reported = [0] * history.shape[1]
-    while True:
-        done = bool(finished.done)
-        for r, count in enumerate(reported):
-            while count < history.shape[0] and history[count, r, 0] == count + 1:
-                _, normr, normar, norma, conda, normx = (float(v) for v in history[count, r, :6])
-                count += 1
-                observer(
-                    Progress(
-                        first + r, count, normr * size, normar * size, norma, conda, normx * size
-                    )
-                )
-            reported[r] = count
-        if done:
-            return
-        time.sleep(1e-4)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.lsmr.layout import (
-    LANE_STEPS,
-    WARP,
     SlicedMatrix,
     row_order,
     slice_matrix,
@@ -19,45 +15,8 @@ from asyncsparse_lab.lsmr.layout import (
 )
 from asyncsparse_lab.lsmr.problem import array_module
 
+FEW_ROWS = 16384
 MAX_SHARED_STATE = 3  # h, hbar and x of a block's columns
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """How the kernel is compiled and launched.
-
-    Attributes
-    ----------
-    blocks, threads : int
-        Grid and block; of a block's threads one warp runs the scalar recurrence.
-    staged : bool
-        Whether each block keeps its slices and its part of h, hbar and x in shared memory.
-    copies : int
-        Copies of the slots that blocks poll.
-    poll_relaxed : bool
-        Poll with relaxed loads and one fence instead of acquiring loads.
-    blocks_per_sm : int
-        Blocks that an SM must hold, for the compiler.
-    """
-
-    blocks: int
-    threads: int
-    staged: bool
-    copies: int = 1
-    poll_relaxed: bool = False
-    blocks_per_sm: int = 1
-
-    def constants(self, dtype: np.dtype[Any], rhs: int) -> Mapping[str, int]:
-        """Return the kernel's macros."""
-        return {
-            "REAL_BITS": 8 * dtype.itemsize,
-            "RHS": rhs,
-            "THREADS": self.threads,
-            "MIN_BLOCKS": self.blocks_per_sm,
-            "STAGED": int(self.staged),
-            "COPIES": self.copies,
-            "POLL_RELAXED": int(self.poll_relaxed),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +64,7 @@ class Plan:
 
 
 def build_plan(
-    matrix: Any, dtype: np.dtype[Any], scales: Any | None, lane_steps: int = LANE_STEPS
+    matrix: Any, dtype: np.dtype[Any], scales: Any | None, lane_steps: int | None = None
 ) -> Plan:
     """Lay out a sparse matrix of NumPy or CuPy arrays for the kernel.
 
@@ -117,8 +76,8 @@ def build_plan(
         float32 or float64.
     scales : ndarray or None
         Column scales in the original order.
-    lane_steps : int
-        See :func:`slice_matrix`.
+    lane_steps : int, optional
+        See :func:`slice_matrix`; by default :func:`choose_lane_steps`.
 
     Raises
     ------
@@ -129,6 +88,7 @@ def build_plan(
     columns = _canonical(matrix.T.tocsr())
     xp = array_module(rows.data)
     m, n = rows.shape
+    lane_steps = choose_lane_steps(m) if lane_steps is None else lane_steps
     forward_order = row_order(virtual_lengths(xp.diff(rows.indptr.astype(np.int64)))[0])
     adjoint_order = row_order(virtual_lengths(xp.diff(columns.indptr.astype(np.int64)))[0])
     row_position = _inverse(forward_order)
@@ -149,6 +109,15 @@ def build_plan(
     )
 
 
+def choose_lane_steps(rows: int) -> int:
+    """Return how many entries a lane takes before a row gets more lanes.
+
+    Fewer finish a row sooner, more leave fewer slices to a warp.  While the rows are fewer than
+    the lanes of half a GPU, more lanes a row cost nothing.
+    """
+    return 4 if rows <= FEW_ROWS else 8
+
+
 def _canonical(matrix: Any) -> Any:
     """Return a CSR matrix with sorted indices and no duplicates, never changing the input."""
     if not matrix.has_canonical_format:
@@ -162,39 +131,3 @@ def _inverse(order: Any) -> Any:
     inverse = xp.empty_like(order)
     inverse[order] = xp.arange(order.size)
     return inverse
-
-
-def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> Geometry:
-    """Choose grid, block and staging.
-
-    A small matrix gets about a warp a slice: more blocks make the barrier slower, fewer leave
-    slices waiting for each other.  A matrix that fits into the shared memory of all SMs is
-    staged; else the SMs are filled with blocks.
-    """
-    slices = max(plan.forward.row_slices, plan.adjoint.row_slices)
-    # More than 8 worker warps would leave too few registers for several right-hand sides.
-    most = 16 if rhs == 1 else 8
-    warps = 8 if slices <= 8 * sm_count else most
-    blocks = max(1, min(sm_count, -(-slices // warps)))
-    geometry = Geometry(blocks, (warps + 1) * WARP, staged=True)
-    if plan.shared_bytes(plan.bounds(geometry.blocks), rhs) <= shared_limit:
-        return geometry
-    if rhs == 1:
-        return Geometry(2 * sm_count, 9 * WARP, staged=False, blocks_per_sm=2)
-    return Geometry(sm_count, 9 * WARP, staged=False)
-
-
-def check_geometry(geometry: Geometry) -> None:
-    """Refuse a geometry that the kernel cannot have.
-
-    Raises
-    ------
-    InputError
-        Threads that are no whole warps between 2 and 32, or copies that are not 1 to 8.
-    """
-    if geometry.threads % WARP or not 2 * WARP <= geometry.threads <= 32 * WARP:
-        raise InputError(f"threads={geometry.threads}: give a multiple of 32 from 64 to 1024")
-    if not 1 <= geometry.copies <= 8:
-        raise InputError(f"copies={geometry.copies}: give 1 to 8")
-    if geometry.blocks < 1:
-        raise InputError(f"blocks={geometry.blocks}: give at least 1")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,9 +22,8 @@ DEFAULT_BTOL = 1e-6
 DEFAULT_CONLIM = 1e8
 
 
-@runtime_checkable
-class PreparedMatrix(Protocol):
-    """A matrix that a backend has already checked and laid out on its device."""
+class PreparedMatrix:
+    """A matrix that a backend has already checked and laid out on its device; a base class."""
 
     backend: str
     shape: tuple[int, int]
@@ -130,12 +129,14 @@ def describe_problem(
     start = None
     if x0 is not None:
         start, _ = _check_vectors(x0, n, "x0", "the columns of A", asks)
-        if start.shape[1] != rhs.shape[1]:
-            raise InputError(
-                f"x0 has {start.shape[1]} columns and b has {rhs.shape[1]}: give as many"
-            )
-    dtype = _working_dtype(matrix_dtype, rhs.dtype, None if start is None else start.dtype)
-    if kind == "prepared":
+        if len(start) != len(rhs):
+            raise InputError(f"x0 has {len(start)} columns and b has {len(rhs)}: give as many")
+    given = [rhs[0].dtype] if start is None else [rhs[0].dtype, start[0].dtype]
+    if kind != "prepared":
+        dtype = _working_dtype(matrix_dtype, *given)
+    elif any(found.kind == "c" for found in given):
+        raise InputError("A was prepared as real and b or x0 is complex: solve for the two parts")
+    else:
         dtype = matrix.dtype
 
     damp_value = _check_number("damp", damp, 0.0)
@@ -159,11 +160,10 @@ def describe_problem(
             "give damp=0, or scale A yourself"
         )
 
-    def split(block: Any) -> list[Any]:
-        return [
-            xp.ascontiguousarray(xp.asarray(block[:, j]).astype(dtype, copy=False))
-            for j in range(block.shape[1])
-        ]
+    def convert(column: Any) -> Any:
+        if type(column) is xp.ndarray and column.dtype == dtype and column.flags.c_contiguous:
+            return column
+        return xp.ascontiguousarray(xp.asarray(column).astype(dtype, copy=False))
 
     return Problem(
         matrix=matrix,
@@ -171,8 +171,8 @@ def describe_problem(
         xp=xp,
         shape=shape,
         dtype=dtype,
-        columns=split(rhs),
-        starts=None if start is None else split(start),
+        columns=[convert(column) for column in rhs],
+        starts=None if start is None else [convert(column) for column in start],
         single=single,
         damp=damp_value,
         tolerances=tolerances,
@@ -220,12 +220,12 @@ def _two_dimensions(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def _check_vectors(
     value: Any, length: int, name: str, against: str, must_be_finite: bool
-) -> tuple[Any, bool]:
-    """Return the vectors as a matrix of ``length`` rows, and whether there is only one."""
-    if is_sparse(value):
-        value = value.toarray()
+) -> tuple[list[Any], bool]:
+    """Return the vectors, each of ``length`` entries, and whether there is only one."""
     xp = array_module(value)
-    array = xp.atleast_1d(xp.asarray(value))
+    array = value
+    if type(value) is not xp.ndarray or not value.ndim:
+        array = xp.atleast_1d(value.toarray() if is_sparse(value) else xp.asarray(value))
     if array.dtype.kind not in "biufc":
         raise InputError(f"{name} has the type {array.dtype}: give numbers")
     if array.ndim > 2 or array.shape[0] != length or (array.ndim == 2 and not array.shape[1]):
@@ -235,8 +235,8 @@ def _check_vectors(
         )
     if must_be_finite and not bool(xp.isfinite(array).all()):
         raise InputError(f"{name} has entries that are not finite: remove or replace them")
-    block = array.reshape(length, -1)
-    return block, block.shape[1] == 1
+    columns = [array] if array.ndim == 1 else [array[:, j] for j in range(array.shape[1])]
+    return columns, len(columns) == 1
 
 
 def _working_dtype(*dtypes: np.dtype[Any] | None) -> np.dtype[Any]:

@@ -14,8 +14,8 @@ from scipy import sparse
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.lsmr import StopCode, lsmr
+from asyncsparse_lab.lsmr.geometry import Geometry
 from asyncsparse_lab.lsmr.persistent import prepare
-from asyncsparse_lab.lsmr.plan import Geometry
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.matrices.generators.least_squares import right_hand_side
 
@@ -37,7 +37,8 @@ def geometries() -> Iterator[Geometry]:
         yield Geometry(blocks, threads, staged=False)
     yield Geometry(64, 288, staged=True, copies=4)
     yield Geometry(64, 288, staged=True, poll_relaxed=True)
-    yield Geometry(264, 288, staged=False, blocks_per_sm=2)
+    yield Geometry(33, 256, staged=True, together=2)
+    yield Geometry(132, 640, staged=False, together=2)
 
 
 @pytest.mark.parametrize("geometry", list(geometries()), ids=str)

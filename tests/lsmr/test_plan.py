@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.gpu.compile import compile_kernel
+from asyncsparse_lab.errors import CompileError, InputError
+from asyncsparse_lab.gpu.compile import compile_kernel, compile_many
 from asyncsparse_lab.lsmr.arguments import OUTCOME_FIELDS, MatrixArguments, SolveArguments
-from asyncsparse_lab.lsmr.plan import Geometry, build_plan, check_geometry, choose_geometry
+from asyncsparse_lab.lsmr.geometry import (
+    GROUPS,
+    Geometry,
+    check_geometry,
+    choose_geometry,
+    persistent_builds,
+    predict_us,
+)
+from asyncsparse_lab.lsmr.plan import build_plan
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.resources import resource_path
 
@@ -72,6 +80,53 @@ def test_the_mirrors_have_the_fields_of_the_header() -> None:
     assert [field[0] for field in MatrixArguments._fields_] == _fields("LsmrMatrix")
     assert list(OUTCOME_FIELDS) == _fields("LsmrOutcome")
     assert ctypes.sizeof(MatrixArguments) == 56
+
+
+@pytest.mark.parametrize(
+    ("name", "rhs", "fastest_us"), [("8kv-stand-in", 1, 6.43), ("11kv-stand-in", 1, 7.80)]
+)
+def test_the_choice_is_about_the_fastest_that_was_measured(
+    name: str, rhs: int, fastest_us: float
+) -> None:
+    plan = build_plan(load_matrix(name), FLOAT32, None)
+    geometry = choose_geometry(plan, H200_SM, H200_SHARED, rhs)
+    assert geometry.staged
+    assert predict_us(plan, geometry) < 1.05 * fastest_us
+
+
+@pytest.mark.parametrize(
+    ("geometry", "measured_us"),
+    [
+        (Geometry(64, 288, staged=True), 9.00),
+        (Geometry(66, 544, staged=True), 7.80),
+        (Geometry(132, 544, staged=True), 8.16),
+    ],
+)
+def test_the_model_is_near_what_was_measured(geometry: Geometry, measured_us: float) -> None:
+    plan = build_plan(load_matrix("11kv-stand-in"), FLOAT32, None, lane_steps=8)
+    assert predict_us(plan, geometry) == pytest.approx(measured_us, abs=0.6)
+
+
+def test_every_choice_is_among_the_builds() -> None:
+    listed = [dict(build.constants) for build in persistent_builds()]
+    for size in (40, 5_000, 2_000_000):
+        for itemsize, groups in GROUPS.items():
+            dtype = np.dtype(f"f{itemsize}")
+            plan = build_plan(sparse.eye_array(size, format="csr"), dtype, None)
+            for rhs in groups:
+                geometry = choose_geometry(plan, H200_SM, H200_SHARED, rhs)
+                assert dict(geometry.constants(dtype, rhs)) in listed
+
+
+@pytest.mark.slow
+def test_every_build_fits_its_block_and_uses_no_local_memory() -> None:
+    builds = persistent_builds()
+    for build, artifact in zip(builds, compile_many(builds), strict=True):
+        assert not isinstance(artifact, CompileError), artifact
+        numbers = artifact.resources
+        assert (numbers.stack, numbers.spill_stores, numbers.spill_loads) == (0, 0, 0)
+        # Registers are handed out to warps in units of 8 a thread.
+        assert -(-numbers.registers // 8) * 8 * build.constants["THREADS"] <= 65_536
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

@@ -1,0 +1,184 @@
+r"""How the persistent kernel is compiled and launched for a matrix, and what was built for that.
+
+The choice follows a small model of an iteration, in microseconds, fitted to what 14 geometries
+took on both stand-ins on an H200 (most within 0.4 us, all within 0.9 us below 10 us):
+
+* two exchanges over the grid: 3.4, and 0.012 for every block and 0.04 for every warp of a block
+  that takes part, since every block polls the slots of all others;
+* products in two directions: 0.5, 0.53 for every slice that a warp multiplies one after the
+  other (a chain of dependent loads), 0.15 for one that it multiplies beside another (assumed,
+  not fitted), and 0.03 for every slice of a block (its SM's bandwidth).
+
+More blocks make the exchange slower and the products faster; a matrix of some 500 slices is best
+on half of the SMs.  Registers are shared out by quarters of an SM, so blocks of 256, 384 and 640
+threads have the most warps for what a thread needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.gpu.compile import KernelBuild
+from asyncsparse_lab.lsmr.layout import WARP
+
+if TYPE_CHECKING:
+    from asyncsparse_lab.lsmr.plan import Plan
+
+SOURCE: Final = "lsmr_persistent.cu"
+ENTRY: Final = "lsmr_persistent"
+
+THREADS: Final = (256, 384, 640)
+MANY_THREADS: Final = 640  # of a block that streams the matrix from memory
+FEW_THREADS: Final = 256  # several right-hand sides need many registers
+GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
+"""Right-hand sides that are solved together, by the bytes of an element."""
+
+_EIGHTHS = 8  # grids that are tried: eighths of the SMs
+_TWO_EXCHANGES_US, _BLOCK_US, _WARP_US = 3.4, 0.012, 0.04
+_PRODUCTS_US, _SLICE_OF_BLOCK_US = 0.5, 0.03
+_SLICE_IN_TURN_US, _SLICE_BESIDE_US = 0.53, 0.15
+_PAIRED = 1.25  # slices a warp from which two at a time pay
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the kernel is compiled and launched.
+
+    Attributes
+    ----------
+    blocks, threads : int
+        Grid and block; of a block's threads one warp runs the scalar recurrence.
+    staged : bool
+        Whether each block keeps its slices and its part of h, hbar and x in shared memory.
+    together : int
+        Slices that a warp multiplies at a time.
+    copies : int
+        Copies of the slots that blocks poll.
+    poll_relaxed : bool
+        Poll with relaxed loads and one fence instead of acquiring loads.
+    blocks_per_sm : int
+        Blocks that an SM must hold, for the compiler.
+    """
+
+    blocks: int
+    threads: int
+    staged: bool
+    together: int = 1
+    copies: int = 1
+    poll_relaxed: bool = False
+    blocks_per_sm: int = 1
+
+    @property
+    def workers(self) -> int:
+        """Warps of a block that multiply."""
+        return self.threads // WARP - 1
+
+    def constants(self, dtype: np.dtype[Any], rhs: int) -> Mapping[str, int]:
+        """Return the kernel's macros."""
+        return {
+            "REAL_BITS": 8 * dtype.itemsize,
+            "RHS": rhs,
+            "THREADS": self.threads,
+            "MIN_BLOCKS": self.blocks_per_sm,
+            "STAGED": int(self.staged),
+            "TOGETHER": self.together,
+            "COPIES": self.copies,
+            "POLL_RELAXED": int(self.poll_relaxed),
+        }
+
+    def build(self, dtype: np.dtype[Any], rhs: int, arch: str) -> KernelBuild:
+        """Return the compilation of the kernel for this geometry."""
+        return KernelBuild(SOURCE, ENTRY, self.constants(dtype, rhs), arch)
+
+
+def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> Geometry:
+    """Choose grid, block and staging.
+
+    Parameters
+    ----------
+    plan : Plan
+        The layout.
+    sm_count : int
+        Multiprocessors of the GPU.
+    shared_limit : int
+        Dynamic shared memory that a block can have, in bytes.
+    rhs : int
+        Right-hand sides solved together.
+
+    Returns
+    -------
+    Geometry
+        The fastest by the model among those whose blocks hold their part of the matrix in shared
+        memory; if it fits into none, a grid that fills the GPU.
+    """
+    best, best_us = None, np.inf
+    for geometry in _staged_geometries(plan, sm_count, rhs):
+        us = predict_us(plan, geometry)
+        if us < best_us and plan.shared_bytes(plan.bounds(geometry.blocks), rhs) <= shared_limit:
+            best, best_us = geometry, us
+    if best is not None:
+        return best
+    if rhs == 1:
+        return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
+    return Geometry(sm_count, FEW_THREADS, staged=False)
+
+
+def predict_us(plan: Plan, geometry: Geometry) -> float:
+    """Return what an iteration of a staged geometry takes by the model, in microseconds."""
+    blocks, workers = geometry.blocks, geometry.workers
+    exchanges = _TWO_EXCHANGES_US + _BLOCK_US * blocks + _WARP_US * workers
+    slices = (plan.forward.row_slices, plan.adjoint.row_slices)
+    products = _PRODUCTS_US + _SLICE_OF_BLOCK_US * sum(slices) / blocks
+    for count in slices:
+        of_warp = max(1.0, count / (blocks * workers))
+        in_turn = max(1.0, of_warp / geometry.together)
+        products += _SLICE_IN_TURN_US * in_turn + _SLICE_BESIDE_US * (of_warp - in_turn)
+    return exchanges + products
+
+
+def _staged_geometries(plan: Plan, sm_count: int, rhs: int) -> Iterator[Geometry]:
+    slices = max(plan.forward.row_slices, plan.adjoint.row_slices)
+    for eighths in range(1, _EIGHTHS + 1):
+        for threads in THREADS if rhs == 1 else (FEW_THREADS,):
+            workers = threads // WARP - 1
+            blocks = max(1, min(sm_count * eighths // _EIGHTHS, -(-slices // workers)))
+            pairs = rhs == 1 and slices > _PAIRED * blocks * workers
+            yield Geometry(blocks, threads, staged=True, together=2 if pairs else 1)
+
+
+def check_geometry(geometry: Geometry) -> None:
+    """Refuse a geometry that the kernel cannot have.
+
+    Raises
+    ------
+    InputError
+        Threads that are no whole warps between 2 and 32, or copies that are not 1 to 8.
+    """
+    if geometry.threads % WARP or not 2 * WARP <= geometry.threads <= 32 * WARP:
+        raise InputError(f"threads={geometry.threads}: give a multiple of 32 from 64 to 1024")
+    if not 1 <= geometry.copies <= 8:
+        raise InputError(f"copies={geometry.copies}: give 1 to 8")
+    if geometry.together not in (1, 2):
+        raise InputError(f"together={geometry.together}: give 1 or 2")
+    if geometry.blocks < 1:
+        raise InputError(f"blocks={geometry.blocks}: give at least 1")
+
+
+def persistent_builds(arch: str = "sm_90") -> list[KernelBuild]:
+    """Return every compilation of the persistent kernel that :func:`choose_geometry` can need."""
+    builds = []
+    for itemsize, sizes in GROUPS.items():
+        dtype = np.dtype(f"f{itemsize}")
+        for rhs in sizes:
+            if rhs > 1:
+                shapes = [Geometry(1, FEW_THREADS, staged) for staged in (True, False)]
+            else:
+                shapes = [Geometry(1, t, True, together) for t in THREADS for together in (1, 2)]
+                shapes.append(Geometry(1, MANY_THREADS, staged=False, together=2))
+            builds += [shape.build(dtype, rhs, arch) for shape in shapes]
+    return builds
