@@ -135,7 +135,7 @@ def _obstacle(problem: Problem, backend: str, observed: bool) -> str | None:
     if backend == "persistent":
         return _persistent_obstacle(problem)
     if backend == "document":
-        return _document_obstacle(problem, observed)
+        return _document_obstacle(problem)
     return _scipy_obstacle(problem, observed) if backend == "scipy" else None
 
 
@@ -145,12 +145,12 @@ def _persistent_obstacle(problem: Problem) -> str | None:
     return "the data are complex" if problem.is_complex else None
 
 
-def _document_obstacle(problem: Problem, observed: bool) -> str | None:
+def _document_obstacle(problem: Problem) -> str | None:
     if problem.kind == "operator":
         return "A is an operator, not a matrix"
     if problem.dtype != np.float32:
         return f"the data are {problem.dtype}, and the document's design is FP32"
-    return None
+    return None if problem.scales is None else "the document's design has no preconditioner"
 
 
 def _scipy_obstacle(problem: Problem, observed: bool) -> str | None:
@@ -198,9 +198,9 @@ def _solve_persistent(problem: Problem, backend: str, reason: str) -> LsmrResult
 
 
 def _solve_document(problem: Problem, backend: str, reason: str) -> LsmrResult:
-    from asyncsparse_lab.lsmr import document
+    from asyncsparse_lab.lsmr import document_backend
 
-    return document.solve(problem, reason)
+    return document_backend.solve(problem, reason)
 
 
 _SOLVERS: dict[str, Callable[[Problem, str, str], LsmrResult]] = {
