@@ -1,15 +1,18 @@
 // Beyond the article: opt3's epilogue and prologue hidden behind loads.
 //
 // One persistent CTA per SM takes tiles (64 rows x 2 WGMMA_N columns) from a counter, longest block
-// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh), a slot for
-// each consumer and part of its columns. STAGE_K = 32 cuts blocks in half along k: more and
-// smaller slots, so that loads are asked for earlier.
+// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh): through one
+// slot for both consumers where it fits, else a slot for each consumer and part of its columns.
+// STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
 
 #include "registers.cuh"
 #include "ring_output.cuh"
 
 constexpr int PARTS = output_parts(STAGE_BYTES);
 constexpr int PART_COLUMNS = WGMMA_N / PARTS;
+constexpr int PART_BYTES = BLOCK * PART_COLUMNS * OUTPUT_BYTES;
+constexpr bool TOGETHER = PARTS == 1 && CONSUMERS * PART_BYTES <= STAGE_BYTES;
+constexpr int OUTPUT_SLOTS = TOGETHER ? 1 : CONSUMERS * PARTS;
 
 struct Shared {
   Ring ring;
@@ -39,12 +42,12 @@ __device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& 
         position.advance();
       }
     }
-    for (int output = 0; output < CONSUMERS * PARTS; ++output) {
-      int owner = output / PARTS;
+    for (int output = 0; output < OUTPUT_SLOTS; ++output) {
+      int32_t consumers = TOGETHER ? (1 << CONSUMERS) - 1 : 1 << output / PARTS;
       int part = output % PARTS;
       hand_out(shared.ring, position, [&](int slot) {
-        shared.work[slot] = {Kind::output, 1 << owner, part, task.block_row * BLOCK,
-                             first_column + owner * WGMMA_N + part * PART_COLUMNS};
+        shared.work[slot] = {Kind::output, consumers, part, task.block_row * BLOCK,
+                             first_column + part * PART_COLUMNS};
       });
     }
     index = upcoming;
@@ -71,15 +74,14 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
         // Waiting for the product at once frees the slot early: loads are what takes long.
         wgmma_wait<0>();
         pin_accumulators(accumulators);
-      } else {
-        warpgroup_sync(1 + self.index);
       }
-      self.release_output();
       self.release(slot);
     } else if (self.takes_part(work)) {
-      self.store_part<PARTS>(arguments, accumulators, work, stage, slot);
+      self.store_part<PARTS>(arguments, accumulators, work,
+                             stage + (TOGETHER ? self.index * PART_BYTES : 0), slot,
+                             work.first_column + self.index * WGMMA_N);
     } else {
-      self.pass(slot);
+      self.release(slot);
     }
   }
   self.finish();
@@ -90,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Shared shared;
   uint32_t stages = aligned_stages(dynamic_shared);
-  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, CONSUMERS);
+  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, SLOT_RELEASES);
   __syncthreads();
 
   if (threadIdx.x < WARPGROUP_THREADS) {

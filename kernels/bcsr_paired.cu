@@ -1,7 +1,7 @@
-// Fewer bytes of B for each output: block rows that share block columns are matched on the host, and
-// one CTA computes both, 2 x 64 rows x WGMMA_N columns. A step is one block column of their union:
-// 64 rows of B, and the one or two blocks of A that meet them. Each consumer owns a block row.
-// Otherwise as bcsr_overlap.cu: persistent, longest pair first, C through the ring.
+// Fewer bytes of B for each output: block rows that share block columns are matched on the host,
+// and one CTA computes both, 2 x 64 rows x WGMMA_N columns. A step is one block column of their
+// union: 64 rows of B, and the one or two blocks of A that meet them. Each consumer owns a block
+// row. Otherwise as bcsr_overlap.cu: persistent, longest pair first, C through the ring.
 
 #include "registers.cuh"
 #include "ring_output.cuh"
@@ -92,20 +92,17 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
     if (work.kind == Kind::done) break;
     uint32_t stage = stages + slot * PAIR_SLOT_BYTES;
     if (!self.takes_part(work)) {
-      self.pass(slot);
+      self.release(slot);
     } else if (work.kind == Kind::multiply) {
       if constexpr (SKIP_PRODUCT == 0) {
         multiply_block(accumulators, stage + B_BYTES + self.index * A_BYTES, stage);
         // Waiting for the product at once frees the slot early: loads are what takes long.
         wgmma_wait<0>();
         pin_accumulators(accumulators);
-      } else {
-        warpgroup_sync(1 + self.index);
       }
-      self.release_output();
       self.release(slot);
     } else {
-      self.store_part<PARTS>(arguments, accumulators, work, stage, slot);
+      self.store_part<PARTS>(arguments, accumulators, work, stage, slot, work.first_column);
     }
   }
   self.finish();
@@ -116,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Shared shared;
   uint32_t stages = aligned_stages(dynamic_shared);
-  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, CONSUMERS);
+  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, SLOT_RELEASES);
   __syncthreads();
 
   if (threadIdx.x < WARPGROUP_THREADS) {

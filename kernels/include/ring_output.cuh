@@ -7,7 +7,8 @@
 #include "bcsr_ring.cuh"
 #include "output_stage.cuh"
 
-// SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how long?
+// SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how
+// long?
 #ifndef SKIP_PRODUCT
 #define SKIP_PRODUCT 0
 #endif
@@ -46,36 +47,37 @@ __device__ __forceinline__ void hand_out(Ring& ring, RingPosition<STAGES>& posit
   position.advance();
 }
 
+// A slot goes back when every warp of every consumer has arrived: each reads the slot's Work.
+constexpr int CONSUMER_WARPS = WARPGROUP_THREADS / WARP_THREADS;
+constexpr int SLOT_RELEASES = CONSUMERS * CONSUMER_WARPS;
+
 // A consumer warpgroup's dealings with the ring. It holds at most one slot with C in it, which it
-// gives back once TMA has read it; it looks at that one step later, so that nobody waits for a store.
+// gives back once TMA has read it; it looks at that one step later, so that nobody waits for a
+// store.
 struct Consumer {
   Ring& ring;
   int index = threadIdx.x / WARPGROUP_THREADS - 1;
-  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;  // one thread speaks for the warpgroup
+  bool leads = threadIdx.x % WARPGROUP_THREADS == 0;  // the thread that stores
   int held = -1;
 
   __device__ __forceinline__ bool takes_part(const Work& work) const {
     return (work.consumers >> index & 1) != 0;
   }
 
-  // After a wgmma from the slot: all four warps have issued it, so all have read what it holds.
-  __device__ __forceinline__ void release(int slot) const {
-    if (leads) mbarrier_arrive(&ring.empty[slot]);
+  // Gives back a slot that this warp has read, and first what the warpgroup holds: a run of slots
+  // once round the ring would wait for it.
+  __device__ __forceinline__ void release(int slot) {
+    release_output();
+    __syncwarp();
+    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
   }
 
+  // Arrives for all four warps: they met before the store began.
   __device__ __forceinline__ void release_output() {
     if (!leads || held < 0) return;
     tma_store_wait_read();
-    mbarrier_arrive(&ring.empty[held]);
+    mbarrier_arrive_many(&ring.empty[held], CONSUMER_WARPS);
     held = -1;
-  }
-
-  // A slot that this consumer has no part in: all its warps must have read so before it goes back.
-  // What it holds goes back too: a run of such slots once round the ring would wait for it.
-  __device__ __forceinline__ void pass(int slot) {
-    release_output();
-    warpgroup_sync(1 + index);
-    release(slot);
   }
 
   // Lays a part of the accumulators down in the slot and starts its store; the last part zeroes
@@ -83,7 +85,7 @@ struct Consumer {
   template <int PARTS>
   __device__ __forceinline__ void store_part(const BcsrArguments& arguments,
                                              float (&accumulators)[WGMMA_N / 2], const Work& work,
-                                             uint32_t stage, int slot) {
+                                             uint32_t stage, int slot, int32_t first_column) {
     constexpr int COUNT = WGMMA_N / 2 / PARTS;  // accumulators of one part
     static_assert(PARTS <= 4);
     release_output();
@@ -97,7 +99,7 @@ struct Consumer {
     fence_async_proxy();
     warpgroup_sync(1 + index);
     if (leads && SKIP_STORE == 0)
-      store_stage<WGMMA_N / PARTS>(&arguments.c_map, stage, work.first_row, work.first_column);
+      store_stage<WGMMA_N / PARTS>(&arguments.c_map, stage, work.first_row, first_column);
     held = slot;
     if (work.part == PARTS - 1) {
 #pragma unroll
