@@ -30,7 +30,7 @@ STATIC_BYTES = 1024
 """Room kept for barriers and scheduling state in static shared memory."""
 CONSUMERS = 2
 OUTPUT_TYPES = ("bfloat16", "float32")
-PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT")
+PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT", "SKIP_PRODUCT", "SKIP_STORE")
 """Constants that every variant takes: builds that are tested or looked into, never timed."""
 
 Constants = Mapping[str, int]

@@ -95,6 +95,13 @@ STUDIES: Final[dict[str, Study]] = {
             notebook="08_selection",
             device="gpu",
         ),
+        Study(
+            name="bcsr-beyond",
+            title="BCSR beyond the article: a hidden epilogue, and block rows in pairs",
+            module="bcsr_beyond",
+            notebook="12_bcsr_beyond",
+            device="gpu",
+        ),
     )
 }
 

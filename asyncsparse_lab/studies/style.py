@@ -29,7 +29,7 @@ _LOOKS: Final[dict[str, tuple[int | str, str]]] = {
     "bcsr-multicast": (4, "s"),
     "bcsr-persistent": (6, "D"),
     "bcsr-persistent-swizzle": (5, "d"),
-    "bcsr-pingpong": (3, "P"),
+    "bcsr-overlap": (8, "P"),
     "bcsr-paired": (3, "X"),
     "wcsr-paper": (1, "o"),
     "wcsr-paper-unsplit": (8, "s"),
