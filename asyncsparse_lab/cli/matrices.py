@@ -18,7 +18,6 @@ from rich.table import Table
 from asyncsparse_lab.errors import InputError
 
 if TYPE_CHECKING:
-    from asyncsparse_lab.matrices.facts import MatrixFacts
     from asyncsparse_lab.matrices.transfer import Progress as Report
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, fetch and make matrices.")
@@ -123,7 +122,7 @@ def info(
 ) -> None:
     """Print the facts of a matrix: size, symmetry, rows, fill, bytes, and what the rule picks."""
     from asyncsparse_lab.matrices import load_matrix_with_facts
-    from asyncsparse_lab.matrices.facts import describe
+    from asyncsparse_lab.matrices.facts import describe, fact_rows
 
     facts = describe(load_matrix_with_facts(name))
     if as_json:
@@ -135,43 +134,6 @@ def info(
     console = Console()
     console.print(name, style="bold", markup=False, highlight=False)
     console.print(table)
-
-
-def fact_rows(facts: MatrixFacts) -> Iterator[tuple[str, str]]:
-    """Yield the facts as pairs of words, in the order of reading."""
-    yield "size", f"{facts.rows:,} x {facts.cols:,}, {facts.field}"
-    yield "non-zeros", f"{facts.nnz:,} ({facts.density:.3%})"
-    if facts.explicit_zeros or facts.duplicates:
-        yield (
-            "in the file",
-            f"{facts.explicit_zeros:,} explicit zeros dropped,"
-            f" {facts.duplicates:,} duplicates summed",
-        )
-    yield (
-        "symmetry",
-        f"{facts.symmetry} (pattern {facts.pattern_symmetry:.1%}, values"
-        f" {facts.value_symmetry:.1%}), bandwidth {facts.bandwidth:,}",
-    )
-    for what, lengths in (("row lengths", facts.row_lengths), ("columns", facts.col_lengths)):
-        yield (
-            what,
-            f"{lengths.smallest:,} to {lengths.largest:,}, mean {lengths.mean:.1f},"
-            f" deviation/mean {lengths.variation:.2f}, skewness {lengths.skewness:.1f},"
-            f" {lengths.empty:,} empty",
-        )
-    for what, fills in (("BCSR fill", facts.block_fill), ("WCSR fill", facts.window_fill)):
-        yield what, "  ".join(f"{size}: {fill:.1%}" for size, fill in fills.items())
-    windows = facts.window_columns
-    yield (
-        "columns/window",
-        f"{windows.smallest:,} to {windows.largest:,}, mean {windows.mean:.1f} (64 rows)",
-    )
-    yield (
-        "bytes",
-        "  ".join(f"{name}: {count:,}" for name, count in facts.format_bytes.items())
-        + f" ({facts.value_bytes}-byte values)",
-    )
-    yield "the rule picks", f"{facts.choice.format}: " + "; ".join(facts.choice.reasons)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from asyncsparse_lab.explore.format_pictures import facts_picture, formats_pictu
 from asyncsparse_lab.explore.structure import Structure
 from asyncsparse_lab.explore.view_pictures import density_picture, lengths_picture, shows_blocks
 from asyncsparse_lab.matrices import load_matrix_with_facts
-from asyncsparse_lab.matrices.facts import SIZES, MatrixFacts
+from asyncsparse_lab.matrices.facts import SIZES, MatrixFacts, fact_rows
 
 
 def show(matrix: str, block: int = 64, window: int = 64) -> Explorer:
@@ -208,8 +208,6 @@ class Explorer:
 
 def fact_table(facts: MatrixFacts) -> dict[str, str]:
     """Return the facts in words, without the rule: that follows the chosen block size."""
-    from asyncsparse_lab.cli.matrices import fact_rows
-
     rows = dict(fact_rows(facts))
     del rows["the rule picks"]
     return rows

@@ -10,7 +10,7 @@ import numpy as np
 from asyncsparse_lab.matrices.matrix_market import LoadedMatrix
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from scipy.sparse import csr_array
@@ -180,6 +180,43 @@ def describe(
         },
         choice=choose_by_fill(bcsr[64].fill_ratio),
     )
+
+
+def fact_rows(facts: MatrixFacts) -> Iterator[tuple[str, str]]:
+    """Yield the facts as pairs of words (what, value), in the order of reading."""
+    yield "size", f"{facts.rows:,} x {facts.cols:,}, {facts.field}"
+    yield "non-zeros", f"{facts.nnz:,} ({facts.density:.3%})"
+    if facts.explicit_zeros or facts.duplicates:
+        yield (
+            "in the file",
+            f"{facts.explicit_zeros:,} explicit zeros dropped,"
+            f" {facts.duplicates:,} duplicates summed",
+        )
+    yield (
+        "symmetry",
+        f"{facts.symmetry} (pattern {facts.pattern_symmetry:.1%}, values"
+        f" {facts.value_symmetry:.1%}), bandwidth {facts.bandwidth:,}",
+    )
+    for what, lengths in (("row lengths", facts.row_lengths), ("columns", facts.col_lengths)):
+        yield (
+            what,
+            f"{lengths.smallest:,} to {lengths.largest:,}, mean {lengths.mean:.1f},"
+            f" deviation/mean {lengths.variation:.2f}, skewness {lengths.skewness:.1f},"
+            f" {lengths.empty:,} empty",
+        )
+    for what, fills in (("BCSR fill", facts.block_fill), ("WCSR fill", facts.window_fill)):
+        yield what, "  ".join(f"{size}: {fill:.1%}" for size, fill in fills.items())
+    windows = facts.window_columns
+    yield (
+        "columns/window",
+        f"{windows.smallest:,} to {windows.largest:,}, mean {windows.mean:.1f} (64 rows)",
+    )
+    yield (
+        "bytes",
+        "  ".join(f"{name}: {count:,}" for name, count in facts.format_bytes.items())
+        + f" ({facts.value_bytes}-byte values)",
+    )
+    yield "the rule picks", f"{facts.choice.format}: " + "; ".join(facts.choice.reasons)
 
 
 def _symmetry(csr: csr_array[Any]) -> tuple[float, float]:
