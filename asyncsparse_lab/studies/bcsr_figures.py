@@ -160,7 +160,10 @@ def per_matrix(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     last.set_xticks(range(len(order) + 1), [*names, "geometric\nmean"], fontsize=6.5)
     last.set_xlim(-0.6, len(order) + 0.6)
     handles, labels = last.get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=4, fontsize=7.5, loc="outside upper right")
+    unique = dict(zip(labels, handles, strict=True))
+    figure.legend(
+        list(unique.values()), list(unique), ncols=6, fontsize=7.5, loc="outside upper right"
+    )
     style.provenance(figure, rows)
     return Drawing(
         figure,
@@ -196,12 +199,18 @@ def ranking(rows: pd.DataFrame) -> Drawing:
         axes.set_xlim(0, 1.3 * float(table["speed"].max()))
         axes.grid(axis="y", visible=False)
     style.provenance(figure, rows)
-    return Drawing(
-        figure,
-        pd.concat(data, ignore_index=True),
-        "All contenders over dense cuBLAS with K padded. Pale bars are means over fewer cases, "
-        "since a library refused the others; compare them with care.",
+    table = pd.concat(data, ignore_index=True)
+    caption = (
+        "All contenders over dense cuBLAS with K padded, geometric means over matrices and N. Pale "
+        "bars are means over fewer cases, since a library refused the others; compare them with "
+        "care."
     )
+    if table["failures"].str.contains("wrong").any():
+        caption += (
+            " 'wrong': the result misses the bound of FP32 accumulation and one rounding, as it "
+            "would if partial sums were rounded to bf16 too."
+        )
+    return Drawing(figure, table, caption)
 
 
 def _speeds(part: pd.DataFrame) -> pd.DataFrame:
@@ -310,7 +319,8 @@ def _mark_mean(axes: Axes, claims: pd.DataFrame, variant: str, place: float) -> 
     for claim, kind in ((f"bcsr-{name}-cusparse", "stated"),
                         (f"bcsr-{name}-cusparse-derived", "derived")):  # fmt: skip
         if claim in claims.index:
-            style.document_mark(axes, place, claims.loc[claim, "number"], kind, size=10)
+            number = claims.loc[claim, "number"]
+            style.document_mark(axes, place, number, kind, size=10, label="document")
             return
 
 
@@ -343,13 +353,14 @@ def _value(axes: Axes, x: float, y: float, text: str) -> None:
     axes.annotate(text, (x, y), (9, -3), textcoords="offset points", fontsize=8, zorder=6)
 
 
-def plain_log(axes: Axes) -> None:
-    """Label a logarithmic axis 0.1, 1, 10 instead of powers."""
+def plain_log(axes: Axes, which: str = "y") -> None:
+    """Label a logarithmic axis (``"x"`` or ``"y"``) 0.1, 1, 10 instead of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(LogLocator(subs=()))
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(LogLocator(subs=()))
 
 
 def _legend(axes: Axes, mean: str, case: str) -> None:

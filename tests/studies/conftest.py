@@ -108,12 +108,23 @@ PROBE_RESULTS: dict[str, list[dict[str, float]]] = {
     "mma": [{"tflops": 760.0}],
     "cublas": [{"tflops": 790.0}],
     "fma": [{"tflops": 58.0}, {"tflops": 60.0}],
-    "tma-l2": [{"tb_per_s": 7.0}, {"tb_per_s": 8.5}],
+    "tma-l2": [{"tb_per_s": 9.5}, {"tb_per_s": 8.5}, {"tb_per_s": 8.0}, {"tb_per_s": 22.0}],
     "gather-l2": [{"tb_per_s": 5.0}],
     "empty": [{}],
     "mbarrier": [{"cycles": 80.0}],
     "grid-barrier": [{"us": 1.3}],
 }
+
+
+TMA_READS = ((0, 8 << 20), (0, 32 << 20), (0, 32 << 20), (1, 8 << 20))
+"""Of each result of the TMA probe: whether blocks read together, and of how many bytes."""
+
+
+def _configuration(probe: str, number: int) -> dict[str, Any]:
+    if probe != "tma-l2":
+        return {"configuration": number}
+    together, size = TMA_READS[number]
+    return {"together": together, "working_set_bytes": size}
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +140,7 @@ def ceilings_frame() -> pd.DataFrame:
             variant=probe,
             l2="warm",
             clock="events",
-            params={"configuration": number},
+            params=_configuration(probe, number),
             **(timed(3.5 + number) | {"result": {**result, "clock_mhz": 1755.0}}),
         )
         for probe in ceilings.PROBES

@@ -18,7 +18,8 @@ def test_the_best_configuration_counts(ceilings_frame: pd.DataFrame) -> None:
     found = ceilings.ceilings_of(ceilings_frame, "nvidia-h200")
     assert found.hbm_bytes_per_s == 4.3e12
     assert found.mma_flops_per_s == 790e12
-    assert found.tma_bytes_per_s == 8.5e12
+    assert found.tma_bytes_per_s == 8.5e12, "independent reads of the largest working set"
+    assert found.tma_shared_bytes_per_s == 22e12
     assert found.empty_us == 3.5
     assert found.grid_barrier_us == 1.3
     check_floor(100.0, "cold", found, compulsory_bytes=1e8, flops=1e9)
@@ -43,7 +44,8 @@ def test_the_table(
 ) -> None:
     items = draw_in_theme(ceilings, ceilings_frame, claims_frame("ceilings"))
     table = items["ceilings"].data.set_index("probe")
-    assert list(table.index) == list(ceilings.PROBES)
+    assert list(table.index.unique()) == list(ceilings.PROBES)
+    assert table.loc["tma-l2", "best"].tolist() == [8.5, 22.0]
     assert table.loc["copy", "best"] == 4.3
     assert table.loc["copy", "worst configuration"] == 4.1
     assert table.loc["copy", "best configuration"] == "configuration=1"
