@@ -1,4 +1,4 @@
-"""Where the files beside the package are: kernel sources, suites, records, notebooks.
+"""Where files are: kernel sources, suites, records and notebooks beside the package; the cache.
 
 A checkout has them at its root; an installed wheel carries them in
 ``asyncsparse_lab/_resources``, where the build puts them.  The checkout wins, so that what is
@@ -7,6 +7,7 @@ edited is what runs.
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
@@ -53,3 +54,22 @@ def resource_path(name: ResourceName) -> Path:
     if not path.exists():
         raise InputError(f"resource {name!r} is missing from this installation: reinstall it")
     return path
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads and compiled kernels; it need not exist yet.
+
+    ``ASYNCSPARSE_CACHE`` names it; without that, ``~/.cache/asyncsparse``.
+
+    Raises
+    ------
+    InputError
+        The user has no home folder.
+    """
+    named = os.environ.get("ASYNCSPARSE_CACHE")
+    try:
+        return Path(named or "~/.cache/asyncsparse").expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"{named or 'no cache'}: {error}: set ASYNCSPARSE_CACHE to a folder"
+        ) from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Final
 
 from asyncsparse_lab.errors import CompileError
 from asyncsparse_lab.gpu.ptxas import Resources, parse_ptxas_log
+from asyncsparse_lab.resources import cache_folder
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,9 +55,7 @@ class Report:
 
 def cache_root() -> Path:
     """Return the folder that compiled kernels are kept in; it need not exist yet."""
-    named = os.environ.get("ASYNCSPARSE_CACHE")
-    root = Path(named).expanduser() if named else Path.home() / ".cache" / "asyncsparse"
-    return root / "kernels"
+    return cache_folder() / "kernels"
 
 
 def store(
@@ -153,7 +151,10 @@ def _rename_unless_there(temporary: Path, folder: Path) -> None:
 
 def _discard(folder: Path) -> None:
     """Remove a folder so that others see all of it or none."""
-    away = Path(tempfile.mkdtemp(prefix=".discarded-", dir=folder.parent))
+    try:
+        away = Path(tempfile.mkdtemp(prefix=".discarded-", dir=folder.parent))
+    except OSError:
+        return  # a cache that only others may write to: building again says so
     try:
         folder.rename(away / folder.name)
     except FileNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncsparse_lab.matrices.canonical import Canonical, canonical
-from asyncsparse_lab.matrices.folders import cache_folder, matrix_folder
+from asyncsparse_lab.matrices.folders import matrix_folder
 from asyncsparse_lab.matrices.generators import GENERATORS, SHORT_FORMS, find_call
 from asyncsparse_lab.matrices.generators.least_squares import right_hand_side
 from asyncsparse_lab.matrices.generators.weights import LAYERS, BlockMatrix, load_blocks
@@ -31,7 +31,6 @@ __all__ = [
     "Suite",
     "SuiteEntry",
     "available_names",
-    "cache_folder",
     "canonical",
     "find_call",
     "find_matrix",

@@ -24,12 +24,9 @@ from types import ModuleType
 from typing import Any
 
 from asyncsparse_lab.errors import DownloadError, InputError, UnsupportedError
-from asyncsparse_lab.matrices.folders import (
-    cache_folder,
-    matrix_folder,
-    writable_cache_folder,
-)
+from asyncsparse_lab.matrices.folders import matrix_folder, writable_cache_folder
 from asyncsparse_lab.matrices.transfer import download
+from asyncsparse_lab.resources import cache_folder
 
 _WORD = re.compile(r"[\w.+-]+", re.ASCII)
 _PARTS = ("config", "db", "csvindex")
@@ -165,7 +162,7 @@ def refresh_catalogue() -> int:
 def _require_index() -> Path:
     if index_path().is_file():
         return index_path()
-    users_own = Path.home() / ".ssgetpy" / "index.db"
+    users_own = Path(os.path.expanduser("~/.ssgetpy/index.db"))  # stays as it is without a home
     folder = matrix_folder()
     if users_own.is_file():
         writable_cache_folder()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.resources import checkout_root
+from asyncsparse_lab.resources import cache_folder, checkout_root
 
 
 def matrix_folder() -> Path | None:
@@ -54,12 +54,3 @@ def writable_cache_folder() -> Path:
             f"{folder} cannot be written: set ASYNCSPARSE_CACHE to a folder that can be"
         )
     return folder
-
-
-def cache_folder() -> Path:
-    """Return the folder below which downloads are kept; it need not exist yet.
-
-    ``ASYNCSPARSE_CACHE`` names it; without that, ``~/.cache/asyncsparse``.
-    """
-    named = os.environ.get("ASYNCSPARSE_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "asyncsparse"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.matrices.folders import cache_folder, matrix_folder
+from asyncsparse_lab.matrices.folders import matrix_folder
 from asyncsparse_lab.matrices.generators import GENERATORS, SHORT_FORMS, GeneratorCall, find_call
 from asyncsparse_lab.matrices.matrix_market import LoadedMatrix, read_matrix_market
+from asyncsparse_lab.resources import cache_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csr_array
 
 _ENDINGS = (".mtx", ".mtx.gz")
+_LONGEST_NAME = 200  # of characters; file systems refuse 255 bytes and more
 
 
 def find_matrix(name_or_path: str | Path) -> GeneratorCall | Path | None:
@@ -32,15 +35,18 @@ def find_matrix(name_or_path: str | Path) -> GeneratorCall | Path | None:
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(_ENDINGS):
-        path = Path(name_or_path).expanduser()
-        if not path.is_file():
-            raise InputError(f"{text}: no such file")
-        return path
+        # os.path, unlike Path, takes a name that no file can have, or a user that is not, calmly.
+        expanded = os.path.expanduser(text)
+        if os.path.isdir(expanded):
+            raise InputError(f"{text} is a folder: name a Matrix Market file in it")
+        if not os.path.isfile(expanded):
+            raise InputError(f"{text[:200]}: no such file")
+        return Path(expanded)
     if call := find_call(text):
         return call
     # A name is no path: nothing outside the two folders is reached through it.
     parts = text.split("/")
-    if any(part in ("", ".", "..") for part in parts):
+    if any(part in ("", ".", "..") or len(part) > _LONGEST_NAME for part in parts):
         return None
     fetched = cache_folder() / "suitesparse"
     if len(parts) == 2:
@@ -137,6 +143,11 @@ def load_right_hand_side(name: str) -> NDArray[Any] | None:
 
 def _nothing_called(text: str) -> str:
     known = [*GENERATORS, *(example for _, example, _ in SHORT_FORMS), *available_names()]
+    if os.path.isfile(text):
+        return (
+            f"{text}: the name of a Matrix Market file ends in .mtx or .mtx.gz; rename it, or pass"
+            " a pathlib.Path"
+        )
     near = get_close_matches(text, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "see 'asyncsparse matrices list'"
     place = "" if matrix_folder() else "; no folder of real matrices here (ASYNCSPARSE_MATRICES)"

@@ -178,8 +178,11 @@ def _require_plausible(file: Path, header: Header) -> None:
     text_bytes = file.stat().st_size * (1032 if header.compressed else 1)
     if header.entries > text_bytes // 2 + 1:
         raise MatrixFileError(find_fault(file, header, "the size line is wrong"))
-    # Of a row there are two offsets, also while it is converted.
-    if 16 * (header.rows + header.cols) > physical_bytes():
+    # Of a row there are two offsets, also while it is converted; an array is read as it is.
+    needed = 16 * (header.rows + header.cols)
+    if header.layout == "array":
+        needed += (16 if header.field == "complex" else 8) * header.rows * header.cols
+    if needed > physical_bytes():
         raise MatrixFileError(
             f"{file}: line {header.size_line}: {header.rows} x {header.cols} does not fit into"
             " the memory of this machine"

@@ -89,9 +89,13 @@ def read_header(file: Path) -> Header:
     try:
         with open_text(file, compressed=compressed) as text:
             number, offset, banner, size = 0, 0, b"", b""
+            goes_on = False  # a line that is longer than a piece comes in several
             while line := text.readline(1 << 16):
-                number += 1
                 offset += len(line)
+                is_rest, goes_on = goes_on, not line.endswith(b"\n")
+                if is_rest:
+                    continue
+                number += 1
                 if number == 1:
                     banner = line
                     if not line.startswith(b"%%MatrixMarket"):

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from asyncsparse_lab.errors import DownloadError, MatrixFileError
 from asyncsparse_lab.matrices.catalogue import CatalogueEntry, collection_url, find_in_catalogue
-from asyncsparse_lab.matrices.folders import cache_folder, writable_cache_folder
+from asyncsparse_lab.matrices.folders import writable_cache_folder
 from asyncsparse_lab.matrices.matrix_market import read_matrix_market
 from asyncsparse_lab.matrices.transfer import Progress, download, remote_size
+from asyncsparse_lab.resources import cache_folder
 
 
 def cached_path(entry: CatalogueEntry) -> Path:

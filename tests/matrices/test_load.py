@@ -19,7 +19,7 @@ from asyncsparse_lab.matrices import (
     matrix_folder,
     suite_names,
 )
-from asyncsparse_lab.resources import checkout_root, resource_path
+from asyncsparse_lab.resources import cache_folder, checkout_root, resource_path
 
 ONE = b"%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 4\n"
 SMALL_ENOUGH = 4_000_000
@@ -64,6 +64,25 @@ def test_path_is_a_path(tmp_path: Path, cache: Path) -> None:
         load_matrix(tmp_path / "other.mtx")
     with pytest.raises(InputError, match="no such file"):
         load_matrix("other.mtx.gz")
+
+
+def test_path_that_is_no_matrix_file_says_what_to_do(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "folder.mtx").mkdir()
+    with pytest.raises(InputError, match="is a folder: name a Matrix Market file in it"):
+        load_matrix(tmp_path / "folder.mtx")
+    other = put(tmp_path / "matrix.txt")
+    with pytest.raises(InputError, match=r"ends in \.mtx or \.mtx\.gz"):
+        load_matrix(str(other))
+    assert load_matrix(other)[0, 0] == 4
+    for impossible in ("~nobody-of-that-name/a.mtx", "x" * 5000 + ".mtx", "x" * 5000):
+        with pytest.raises(InputError, match=r"no such file|no matrix"):
+            load_matrix(impossible)
+
+
+def test_cache_without_a_home_asks_for_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNCSPARSE_CACHE", "~nobody-of-that-name/cache")
+    with pytest.raises(InputError, match="set ASYNCSPARSE_CACHE"):
+        cache_folder()
 
 
 @pytest.mark.parametrize("name", ["../matrices/toy", "..", "", "/", "a/../b", "a/b/c"])

@@ -209,6 +209,23 @@ def test_rows_beyond_the_memory_are_refused(
         read_matrix_market(path)
 
 
+def test_array_beyond_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, BANNER + "array real general\n4 4\n" + "1\n" * 16)
+    assert read_matrix_market(path).matrix.nnz == 16
+    monkeypatch.setattr("asyncsparse_lab.matrices.matrix_market.physical_bytes", lambda: 250)
+    with pytest.raises(MatrixFileError, match="line 2: 4 x 4 does not fit"):
+        read_matrix_market(path)
+
+
+def test_comment_of_any_length_is_a_comment(tmp_path: Path) -> None:
+    text = f"{REAL}%{'x' * 200_000}\n1 1 1\n1 1 4\n"
+    assert read_matrix_market(write(tmp_path, text)).matrix[0, 0] == 4
+    with pytest.raises(MatrixFileError, match="line 4: row '2' is outside"):
+        read_matrix_market(write(tmp_path, text.replace("1 1 4", "2 1 4")))
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(MatrixFileError, match="No such file"):
         read_matrix_market(tmp_path / "nothing.mtx")
