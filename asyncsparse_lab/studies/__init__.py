@@ -102,6 +102,41 @@ STUDIES: Final[dict[str, Study]] = {
             notebook="12_bcsr_beyond",
             device="gpu",
         ),
+        Study(
+            name="lsmr-fusion",
+            title="LSMR's vector updates fused: the data flow, bytes, launches and time",
+            module="lsmr_fusion",
+            notebook="20_lsmr_fusion",
+            device="gpu",
+        ),
+        Study(
+            name="lsmr",
+            title="LSMR on stand-ins for 8kv and 11kv: ours, the document's, CuPy, SciPy, direct",
+            module="lsmr",
+            notebook="21_lsmr",
+            device="gpu",
+        ),
+        Study(
+            name="lsmr-breakdown",
+            title="Where an iteration of LSMR goes: products, norms, updates, waits",
+            module="lsmr_breakdown",
+            notebook="22_lsmr_breakdown",
+            device="gpu",
+        ),
+        Study(
+            name="lsmr-scaling",
+            title="An iteration of LSMR from a thousand to ten million unknowns, and its floors",
+            module="lsmr_scaling",
+            notebook="23_lsmr_scaling",
+            device="gpu",
+        ),
+        Study(
+            name="lsmr-problems",
+            title="Standard least-squares problems: stop codes, true norms, convergence, scaling",
+            module="lsmr_problems",
+            notebook="24_lsmr_problems",
+            device="gpu",
+        ),
     )
 }
 

@@ -1,0 +1,260 @@
+"""What fusing the updates of hbar and x buys: launches, bytes, time; CuPy's statements beside.
+
+Four ways to the same vectors: the statements of CuPy's solver as they stand (hbar in FP64, as it
+has it, whatever the type of x0), two kernels, the fused kernel, and the fused kernel with four
+elements a thread.  Each is timed for hbar and x alone and with the update of h.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.records import Record
+from asyncsparse_lab.studies.base import Case, Drawing, Table
+from asyncsparse_lab.studies.lsmr_common import kernel_builds as kernel_builds
+from asyncsparse_lab.studies.lsmr_common import times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STUDY: Final = "lsmr-fusion"
+SIZES: Final = (6_177, 23_394, 1_000_000, 10_000_000)
+CUPY: Final = "statements"
+VARIANTS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
+    "update-unfused": (("update_hbar", "update_x"), 1),
+    "update-fused": (("update_hbar_and_x",), 1),
+    "update-fused-float4": (("update_hbar_and_x",), 4),
+}
+"""Kernels of hbar and x, and elements a thread."""
+TOOLKIT: Final = "/usr/local/cuda/bin"
+COUNTED_BYTES: Final = {"update-unfused": 24, "update-fused": 20, "update-fused-float4": 20}
+"""Bytes an element that the updates of hbar and x must move, in FP32."""
+_CUPY_BYTES: Final = 8 + 8 + (8 + 4 + 8) + (8 + 8) + (4 + 8 + 4)
+# hbar *= c (FP64 read, written); hbar += h; s * hbar (into a new array); x += that.
+_H_BYTES: Final = 12
+_FACTORS: Final = (0.3, 0.7, 0.2)  # of hbar, x and h; the values do not matter
+
+
+def cases() -> list[Case]:
+    """Return a case for each length."""
+    return [Case(f"n{n}", params={"n": n}, seconds=6.0 if n == SIZES[0] else 4.0) for n in SIZES]
+
+
+def measure(case: Case) -> list[Record]:
+    """Time all ways, cold and warm, and read the bytes from the profiler where it can."""
+    import cupy
+
+    from asyncsparse_lab.gpu.timing import L2State, time_interleaved
+
+    n = int(case.params["n"])
+    vectors = Vectors(n)
+    ways = [(name, with_h) for with_h in (False, True) for name in (CUPY, *VARIANTS)]
+    runs = [vectors.run(name, with_h) for name, with_h in ways]
+    faults = {name: vectors.fault(name) for name in (CUPY, *VARIANTS)}
+    counters = read_counters(n)
+    records = []
+    states: tuple[L2State, ...] = ("cold", "warm")
+    for l2 in states:
+        timings = time_interleaved(runs, l2, 0.05)
+        for (name, with_h), timing in zip(ways, timings, strict=True):
+            records.append(
+                _record(case, name, with_h, l2, list(timing.samples_us), faults[name], counters)
+            )
+    compiler = f"CuPy {cupy.__version__}"
+    return [replace(r, compiler=compiler) if r.variant == CUPY else r for r in records]
+
+
+def _record(
+    case: Case,
+    name: str,
+    with_h: bool,
+    l2: str,
+    samples: list[float],
+    fault: str,
+    counters: dict[str, Any],
+) -> Record:
+    n = int(case.params["n"])
+    ours = name != CUPY
+    launches = (len(VARIANTS[name][0]) if ours else 4) + with_h * (1 if ours else 2)
+    counted = n * (COUNTED_BYTES.get(name, _CUPY_BYTES) + with_h * (_H_BYTES if ours else 20))
+    result = {
+        "launches": launches,
+        "counted_bytes": counted,
+        "bytes_an_element": counted / n,
+        "elements_a_thread": VARIANTS[name][1] if ours else None,
+    }
+    if ours and not with_h and l2 == "cold":
+        result |= counters.get(name, {"counters": counters.get("failure", "not read")})
+    artifact = _artifact(name) if ours else None
+    known = (
+        {"status": "wrong", "reason": fault} if fault else {"status": "passed", **times(samples)}
+    )
+    return Record(
+        study=STUDY,
+        case=case.name,
+        op="lsmr",
+        role="paper" if ours else "library",
+        backend="asyncsparse" if ours else "cupy",
+        variant=name,
+        k=n,
+        n=1,
+        dtype_in="float32",
+        dtype_out="float32",
+        l2=l2,
+        clock="events",
+        kernel_hash=None if artifact is None else artifact.kernel_hash,
+        compiler=None if artifact is None else artifact.compiler,
+        params={"with_h": with_h},
+        result=result,
+        **known,
+    )
+
+
+def _artifact(name: str) -> Any:
+    from asyncsparse_lab.gpu.compile import compile_kernel
+    from asyncsparse_lab.gpu.device import device_facts
+    from asyncsparse_lab.lsmr.updates import UPDATE_SOURCE
+
+    entries, width = VARIANTS[name]
+    return compile_kernel(UPDATE_SOURCE, entries[0], {"WIDTH": width}, device_facts().arch)
+
+
+class Vectors:
+    """h, hbar, x and v on the device, and every way to update them."""
+
+    def __init__(self, n: int) -> None:
+        import cupy
+
+        from asyncsparse_lab.lsmr.updates import UpdateArguments
+
+        rng = cupy.random.default_rng(0)
+        self.start = {
+            name: rng.standard_normal(n, dtype=cupy.float32) for name in ("hbar", "h", "x", "v")
+        }
+        self.now = {name: array.copy() for name, array in self.start.items()}
+        self.wide_hbar = self.start["hbar"].astype(cupy.float64)
+        pointers = {name: array.data.ptr for name, array in self.now.items()}
+        self.arguments = UpdateArguments(
+            **pointers, hbar_factor=_FACTORS[0], step=_FACTORS[1], h_factor=_FACTORS[2], size=n
+        )
+
+    def run(self, name: str, with_h: bool) -> Callable[[], None]:
+        """Return a call that enqueues one update."""
+        if name == CUPY:
+            return self._statements_with_h if with_h else self._statements
+        from asyncsparse_lab.gpu.device import device_facts
+        from asyncsparse_lab.lsmr.updates import prepare_updates
+
+        entries, width = VARIANTS[name]
+        if with_h:
+            entries = (*entries, "update_h")
+        calls = prepare_updates(entries, self.arguments, width, device_facts().arch, None)
+
+        def launch() -> None:
+            for call in calls:
+                call()
+
+        return launch
+
+    def _statements(self) -> None:
+        """Run the statements of CuPy's solver for hbar and x."""
+        hbar, h, x = self.wide_hbar, self.now["h"], self.now["x"]
+        hbar *= -_FACTORS[0]
+        hbar += h
+        x += _FACTORS[1] * hbar
+
+    def _statements_with_h(self) -> None:
+        """Run all five."""
+        self._statements()
+        h, v = self.now["h"], self.now["v"]
+        h *= -_FACTORS[2]
+        h += v
+
+    def fault(self, name: str) -> str:
+        """Update once from the start and compare with FP64; empty where all is well."""
+        for key, array in self.start.items():
+            self.now[key][...] = array
+        self.wide_hbar[...] = self.start["hbar"]
+        self.run(name, True)()
+        hbar, h, x, v = (
+            self.start[key].get().astype(np.float64) for key in ("hbar", "h", "x", "v")
+        )
+        wanted = {"hbar": h - _FACTORS[0] * hbar}
+        wanted["x"] = x + _FACTORS[1] * wanted["hbar"]
+        wanted["h"] = v - _FACTORS[2] * h
+        found = {key: self.now[key].get() for key in wanted}
+        if name == CUPY:
+            found["hbar"] = self.wide_hbar.get()
+        worst = max(float(np.abs(found[key] - wanted[key]).max()) for key in wanted)
+        return "" if worst < 1e-5 else f"{name} is off by {worst:.1e}"
+
+
+def read_counters(n: int) -> dict[str, Any]:
+    """Return by variant what the profiler counted of one update of hbar and x.
+
+    The counts are sums over the variant's kernels, of a cold L2: ``l2_bytes`` between SMs and
+    L2, ``dram_bytes``.  Where nothing can be counted, ``{"failure": why}``.
+    """
+    from asyncsparse_lab.spmm.counters import parse_counters
+
+    metrics = {
+        "l2_read": "lts__t_sectors_srcunit_tex_op_read.sum",
+        "l2_write": "lts__t_sectors_srcunit_tex_op_write.sum",
+        "dram_read": "dram__bytes_read.sum",
+        "dram_write": "dram__bytes_write.sum",
+    }
+    program = shutil.which("ncu", path=f"{os.environ.get('PATH', '')}:{TOOLKIT}")
+    if program is None:
+        return {"failure": "ncu is missing"}
+    try:
+        command = [
+            program, "--csv", "--print-units", "base", "--clock-control", "none",
+            "--kernel-name", "regex:^update_", "--metrics", ",".join(metrics.values()),
+            sys.executable, "-m", "asyncsparse_lab.studies.lsmr_fusion", json.dumps({"n": n}),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"failure": str(error).splitlines()[0]}
+    launches = parse_counters(done.stdout, metrics)
+    expected = [name for name, (entries, _) in VARIANTS.items() for _ in entries]
+    if len(launches) != len(expected):
+        return {"failure": f"ncu counted {len(launches)} launches of {len(expected)}"}
+    found: dict[str, Any] = {}
+    for name, launch in zip(expected, launches, strict=True):
+        sums = found.setdefault(name, {"l2_bytes": 0.0, "dram_bytes": 0.0})
+        sums["l2_bytes"] += 32 * (launch["l2_read"] + launch["l2_write"])
+        sums["dram_bytes"] += launch["dram_read"] + launch["dram_write"]
+    return found
+
+
+def draw(
+    frame: pd.DataFrame, claims: pd.DataFrame, *, l2: str = "warm", gpu: str = ""
+) -> dict[str, Drawing | Table]:
+    """Draw the data flow and the times; tabulate launches and bytes.
+
+    Parameters
+    ----------
+    l2 : {"cold", "warm"}
+        State of L2 before each sample.
+    gpu : str
+        Folder of the GPU's records; the only one there is if empty.
+    """
+    from asyncsparse_lab.studies import lsmr_fusion_figures
+    from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
+
+    return lsmr_fusion_figures.draw_fusion(rows_of_one_gpu(frame, gpu), claims, l2)
+
+
+if __name__ == "__main__":
+    vectors = Vectors(int(json.loads(sys.argv[1])["n"]))
+    for name in VARIANTS:
+        vectors.run(name, False)()

@@ -1,0 +1,160 @@
+"""Pictures and tables of studies ``lsmr-breakdown`` and ``lsmr-scaling``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from matplotlib import pyplot as plt
+
+from asyncsparse_lab.studies import style
+from asyncsparse_lab.studies.base import Drawing, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PARTS: Final[dict[str, tuple[str, str]]] = {
+    "products": ("products", "#4878a8"),
+    "norms": ("norms", "#e0a030"),
+    "vector_updates": ("vector updates", "#6aa86a"),
+    "copies": ("copies to the host", "#9c7cb0"),
+    "exchanges": ("exchanges: barriers and norms", "#e07040"),
+    "products_and_updates": ("products, updates, scalars", "#5a90a0"),
+    "waiting": ("gaps and host waits", "#d0d0d0"),
+}
+_ORDER: Final = ("cupy lsmr", "document", "persistent", "scipy lsmr")
+
+
+def draw_breakdown(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
+    """Return the bars and their table."""
+    rows = _named(rows)
+    matrices = list(dict.fromkeys(rows["matrix"]))
+    figure, panels = plt.subplots(
+        len(matrices), 1, figsize=(7.0, 1.6 * len(matrices) + 0.6), squeeze=False
+    )
+    drawn: set[str] = set()
+    for axes, matrix in zip(panels[:, 0], matrices, strict=True):
+        here = rows[rows["matrix"] == matrix]
+        names = [name for name in _ORDER if name in set(here["name"])]
+        for place, name in enumerate(names):
+            row = here[here["name"] == name].iloc[0]
+            left = 0.0
+            for part, (text, color) in _PARTS.items():
+                value = _value(row, f"result.{part}_us")
+                if value > 0:
+                    axes.barh(
+                        place, value, left=left, color=color, label="" if text in drawn else text
+                    )
+                    drawn.add(text)
+                    left += value
+            axes.text(left, place, f" {row['median_us']:.3g} us", va="center", fontsize=7)
+        axes.set_yticks(range(len(names)), names, fontsize=7)
+        axes.set_xlim(right=1.12 * float(here["median_us"].max()))
+        axes.set_title(
+            f"{matrix}: rows of {here['result.mean_row'].iloc[0]:.1f} on average, "
+            f"{int(here['result.longest_row'].iloc[0]):,} at most",
+            fontsize=9,
+        )
+    panels[-1, 0].set_xlabel("time of an iteration, us")
+    figure.legend(loc="outside lower center", ncols=4, fontsize=7)
+    style.provenance(figure, rows)
+    columns = [f"result.{part}_us" for part in _PARTS if f"result.{part}_us" in rows]
+    names = ["matrix", "name", "variant", "median_us", *columns, "result.host_syncs"]
+    table = rows[names].reset_index(drop=True)
+    return {
+        "parts": Drawing(
+            figure,
+            table,
+            "An iteration of each solver in parts: what the GPU does, part by part with launches "
+            "hidden, and what is left of the wall time. The persistent kernel's exchanges are what "
+            "a probe takes on the same grid.",
+        ),
+        "table": Table(table, "The same in numbers, in microseconds."),
+    }
+
+
+def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
+    """Return time against n with the floors, and the table."""
+    import pandas as pd
+
+    rows = _named(rows)
+    figure, axes = plt.subplots(figsize=(6.4, 4.0))
+    for name in _ORDER:
+        one = rows[rows["name"] == name].sort_values("k")
+        if one.empty:
+            continue
+        look = style.look(name)
+        axes.plot(one["k"], one["median_us"], color=look.color, marker=look.marker, label=name)
+        if name == "document":
+            axes.plot(
+                one["k"],
+                one["result.counted_us"],
+                color=look.color,
+                ls="--",
+                label="document: GPU busy + 2 host waits",
+            )
+    ours = rows[rows["name"] == "persistent"].sort_values("k")
+    axes.plot(
+        ours["k"], ours["result.bandwidth_floor_us"], color="black", ls=":", label="bandwidth floor"
+    )
+    axes.plot(
+        ours["k"], ours["result.exchange_floor_us"], color="black", ls="-.", label="exchange floor"
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("n")
+    axes.set_ylabel("time of an iteration, us")
+    axes.legend(fontsize=7)
+    style.provenance(figure, rows)
+    lines: list[dict[str, Any]] = []
+    sizes: Any = rows.groupby("k")
+    for n, here in sizes:
+        by_name = {row["name"]: row for _, row in here.iterrows()}
+        mine = by_name.get("persistent")
+        if mine is None:
+            continue
+        line: dict[str, Any] = {
+            "n": int(n),
+            "non-zeros": int(mine["nnz"]),
+            "persistent, us": mine["median_us"],
+            "exchange floor, us": mine["result.exchange_floor_us"],
+            "bandwidth floor, us": mine["result.bandwidth_floor_us"],
+            "share of the bandwidth floor": mine["result.share_of_bandwidth"],
+            "grid": f"{int(mine['params.blocks'])} x {int(mine['params.threads'])}",
+            "staged": bool(mine["params.staged"]),
+        }
+        for name, column in (("cupy lsmr", "median_us"), ("document", "result.counted_us"),
+                             ("scipy lsmr", "median_us")):  # fmt: skip
+            other = by_name.get(name)
+            times = None if other is None else other[column] / mine["median_us"]
+            line[f"times faster than {name}"] = times
+        lines.append(line)
+    names = ["k", "name", "variant", "median_us", "q1_us", "q3_us", "result.bandwidth_floor_us"]
+    return {
+        "scaling": Drawing(
+            figure,
+            rows[names].sort_values(names[:2]).reset_index(drop=True),
+            "Time of an iteration on feeders of growing size. Below some ten thousand unknowns the "
+            "exchanges over the grid decide, above a million the bytes. The bandwidth floor counts "
+            "each byte once and does not bind while all of it stays in L2.",
+        ),
+        "table": Table(
+            pd.DataFrame(lines),
+            "The persistent kernel by size; the document's time is its GPU-busy time and two host "
+            "waits an iteration.",
+        ),
+    }
+
+
+def _named(rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows[rows["status"] == "passed"]
+    names = [
+        style.contender_name(*pair) for pair in zip(rows["backend"], rows["variant"], strict=True)
+    ]
+    return rows.assign(name=names)
+
+
+def _value(row: Any, column: str) -> float:
+    import pandas as pd
+
+    value = row.get(column)
+    return 0.0 if value is None or pd.isna(value) else float(value)
