@@ -202,14 +202,9 @@ class SparseMatrix(DeviceMatrix):
         from asyncsparse_lab.gpu.device import free_memory
 
         check_csr(matrix)
-        first = matrix.tocsc() if given == "csc" else matrix.tocsr()
-        on_device = array_module(first) is not np
-        kind = sparse.csc_matrix if given == "csc" else sparse.csr_matrix
-        if not on_device:
-            first = kind(
-                (first.data.astype(np.float32), first.indices, first.indptr), shape=first.shape
-            )
-        first = first.astype(np.float32)
+        first = (matrix.tocsc() if given == "csc" else matrix.tocsr()).astype(np.float32)
+        if array_module(first) is np:
+            first = (sparse.csc_matrix if given == "csc" else sparse.csr_matrix)(first)
         other = None
         needed = csr_bytes(matrix.shape, int(matrix.nnz), by_rows=given == "csc")
         if choose_formats(formats, needed, free_memory()) == "dual":

@@ -45,7 +45,7 @@ CUPY_SYNCS, PERSISTENT_SYNCS, DOCUMENT_SYNCS = 3, 0, 2
 
 def cases() -> list[Case]:
     """Return a case for each matrix."""
-    return [Case(name, name, seconds=7.0) for name in MATRICES]
+    return [Case(name, name, seconds=3.0) for name in MATRICES]
 
 
 def problem_of(name: str, seed: int = 0) -> LeastSquares:

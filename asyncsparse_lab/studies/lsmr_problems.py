@@ -44,7 +44,7 @@ PAIGE_SAUNDERS: Final = tuple(
     (40, 40, 4, power, damp) for power in (1, 2, 3) for damp in (0.0, 1e-3)
 )
 TOLERANCES: Final = (1e-6, 1e-10)
-MAXITER: Final = 20_000
+MAXITER: Final = 10_000
 CURVE_POINTS: Final = 60
 DENSE_LIMIT: Final = 4_000_000  # entries of A that a dense solution may have
 
@@ -71,9 +71,9 @@ def ways() -> list[Way]:
 
 def cases() -> list[Case]:
     """Return a case for each problem."""
-    named = [Case(name, name, seconds=3.0) for name in (*PUBLISHED, *RECTANGULAR)]
+    named = [Case(name, name, seconds=2.5) for name in (*PUBLISHED, *RECTANGULAR)]
     named += [
-        Case(paige_saunders_name(*call), params={"call": call}, seconds=1.0)
+        Case(paige_saunders_name(*call), params={"call": call}, seconds=0.7)
         for call in PAIGE_SAUNDERS
     ]
     return named
@@ -123,7 +123,8 @@ def measure(case: Case) -> list[Record]:
     except InputError as error:
         return [_absent(case, str(error))]
     compile_ahead()
-    return [_solve(case, problem, damp, way) for way in ways()]
+    # Scaling the columns would change what the damping penalises.
+    return [_solve(case, problem, damp, way) for way in ways() if not (damp and way.scaled)]
 
 
 def _absent(case: Case, reason: str) -> Record:

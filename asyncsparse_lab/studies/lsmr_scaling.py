@@ -43,7 +43,7 @@ SCIPY_LIMIT: Final = 40_000  # buses
 
 def cases() -> list[Case]:
     """Return a case for each size."""
-    seconds = dict(zip(BUSES, (5.0, 4.0, 4.0, 5.0, 5.0, 6.0, 13.0, 40.0), strict=True))
+    seconds = dict(zip(BUSES, (3.0, 3.0, 3.0, 3.0, 4.0, 6.0, 12.0, 38.0), strict=True))
     return [
         Case(f"n{3 * buses}", f"feeder(buses={buses})", params={"buses": buses}, seconds=took)
         for buses, took in seconds.items()
