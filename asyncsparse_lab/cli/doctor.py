@@ -211,8 +211,8 @@ def _gpu() -> Iterator[Check]:
             part,
             "driver",
             "missing",
-            "libcuda.so.1 does not load: measuring and `plan @ B` on a GPU need an NVIDIA driver; "
-            "all figures are drawn from the records without one",
+            "libcuda.so.1 does not load: running kernels needs a GPU and its driver; compiling and "
+            "exploring do not, and figures are drawn from the records",
         )
         return
     reason = device.missing_gpu()

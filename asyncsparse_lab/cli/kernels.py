@@ -19,7 +19,11 @@ from asyncsparse_lab.gpu import inspect
 from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
 from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
 
-app = typer.Typer(no_args_is_help=True, help="List, build and show the kernels; needs no GPU.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, build and show the kernels; needs no GPU.",
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="For a program to read.")]
 

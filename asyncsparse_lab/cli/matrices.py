@@ -20,7 +20,9 @@ from asyncsparse_lab.errors import InputError
 if TYPE_CHECKING:
     from asyncsparse_lab.matrices.transfer import Progress as Report
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, fetch and make matrices.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="List, describe, fetch and make matrices."
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="For a program to read.")]
 

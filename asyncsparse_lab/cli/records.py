@@ -15,10 +15,12 @@ from asyncsparse_lab.records import merge as merge_folders
 from asyncsparse_lab.records.compare import compare as compare_records
 from asyncsparse_lab.records.files import RUNS
 from asyncsparse_lab.records.stale import compiler_here, stale_flags
-from asyncsparse_lab.resources import resource_path
+from asyncsparse_lab.resources import checkout_root, resource_path
 from asyncsparse_lab.studies import STUDIES, find_study, load_study
 
-app = typer.Typer(no_args_is_help=True, help="Merge, compare and check measurements.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Merge, compare and check measurements."
+)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -31,6 +33,8 @@ def merge(
     ] = None,
 ) -> None:
     """Bring records home: the newest run of a case counts, older lines are removed."""
+    if into is None and checkout_root() is None:
+        raise InputError("this is no checkout, whose records could be added to: name --into FOLDER")
     target = into if into is not None else resource_path("recorded") / source.resolve().name
     for study, (taken, total) in merge_folders(source, target).items():
         print(f"{study}: {taken} cases taken, {total} cases in {target.name}")
@@ -111,7 +115,7 @@ def compare(
         print(
             f"{item.verdict:8}{item.change:+7.1%}  {item.before.median_us:10.2f} -> "
             f"{item.after.median_us:10.2f} us  {item.after.study} {item.after.case} "
-            f"{item.after.backend} {item.after.variant}"
+            f"{item.after.backend} {item.after.variant} {item.after.l2 or ''}".rstrip()
         )
     counts = {name: sum(item.verdict == name for item in found) for name in _VERDICTS}
     print(", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -94,7 +94,10 @@ def slug_of(name: str) -> str:
 def missing_gpu() -> str | None:
     """Return why no GPU can be used, in one line with the remedy; None if one can."""
     if not driver_is_loadable():
-        return "no NVIDIA driver on this machine (libcuda.so.1 does not load)"
+        return (
+            "no NVIDIA driver on this machine (libcuda.so.1 does not load): run this where a GPU"
+            " is, or see 'asyncsparse doctor' for what works here"
+        )
     try:
         from cuda.bindings import driver
     except ImportError:

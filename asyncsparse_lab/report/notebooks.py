@@ -120,6 +120,8 @@ def run_notebook(job: Job) -> Result:
                 progress_bar=False,
                 start_timeout=START_TIMEOUT,
                 execution_timeout=job.timeout,
+                # A kernel that is told to end may call that an error; how it ended is our line.
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
                 config=Config({"KernelManager": {"transport": "ipc", "ip": f"{runtime}/kernel"}}),
             )
         except Exception as error:  # whatever it was, the other notebooks go on

@@ -51,6 +51,8 @@ def typed_values(notebook: Path, given: Sequence[str]) -> dict[str, Any]:
     declared = parameters_of(notebook)
     values = {}
     for name, text in map(split_assignment, given):
+        if name == "out":
+            raise InputError(f"-p out={text!r}: where pictures go is said by --out")
         if name not in declared:
             raise InputError(
                 f"{notebook.stem} has no parameter {name!r}; there are {', '.join(declared)}"

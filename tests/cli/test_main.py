@@ -157,3 +157,15 @@ def test_merge_and_compare(checkout, tmp_path, make_record, capsys):
     assert run("records", "merge", str(away)) == 0
     assert "toy: 1 cases taken, 1 cases in nvidia-h200" in capsys.readouterr().out
     assert run("records", "compare", str(tmp_path / "none"), str(away)) == 1
+
+
+def test_an_installed_package_is_not_merged_into(checkout, tmp_path, make_record, monkeypatch):
+    from asyncsparse_lab.cli import records
+    from asyncsparse_lab.records import append_case
+
+    monkeypatch.setattr(records, "checkout_root", lambda: None)
+    append_case(tmp_path / "cpu" / "toy.jsonl", [make_record()])
+    with pytest.raises(InputError, match="name --into FOLDER"):
+        records.merge(tmp_path / "cpu", into=None)
+    records.merge(tmp_path / "cpu", into=tmp_path / "mine")
+    assert (tmp_path / "mine" / "toy.jsonl").is_file()

@@ -66,6 +66,7 @@ def test_values_take_the_types_of_the_cell(notebook):
         ("matrices=x", "matrices='x'"),
         ("matrices=[1]", "matrices="),
         ("n", "write -p name=value"),
+        ("out=elsewhere", "where pictures go is said by --out"),
         ("=8", "write -p name=value"),
     ],
 )
