@@ -9,7 +9,7 @@ counterpart comes out of the records:
 ``speedup``     time of ``over`` / time of ``of`` within comparable rows
                 (:func:`asyncsparse_lab.records.frame.ratios`), geometric mean
 ``gain-share``  100 (1 - 1 / speedup), in per cent
-``value``       geometric mean of ``column``
+``value``       geometric mean of ``column``, times ``scale`` plus ``offset`` where given
 ``count``       how many different values ``column`` has
 ``best``        the value of ``column`` whose times have the lowest geometric mean, over groups of
                 rows that differ in ``column`` alone
@@ -76,7 +76,7 @@ class Claim:
     relation: str = "equal"
     tolerance: float = 0.1
     better: str | None = None
-    check: Mapping[str, str] = field(default_factory=dict)
+    check: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
@@ -216,7 +216,7 @@ def _state(claim: Claim, measured: float) -> str:
     return missed
 
 
-def measure_claim(check: Mapping[str, str], frame: pd.DataFrame) -> float:
+def measure_claim(check: Mapping[str, Any], frame: pd.DataFrame) -> float:
     """Return the measured counterpart of a claim, NaN where no record fulfils the conditions.
 
     Raises
@@ -235,7 +235,8 @@ def measure_claim(check: Mapping[str, str], frame: pd.DataFrame) -> float:
     if measure == "count":
         return float(rows[column].nunique()) if len(rows) else math.nan
     if measure == "value":
-        return _reduce(rows[column].dropna(), check)
+        value = _reduce(rows[column].dropna(), check)
+        return float(check.get("scale", 1)) * value + float(check.get("offset", 0))
     means = _means_by(rows, column, check.get("value"))
     if means.empty:
         return math.nan
@@ -244,7 +245,7 @@ def measure_claim(check: Mapping[str, str], frame: pd.DataFrame) -> float:
     return float(len(means) > 1 and bool(means.sort_index().diff().dropna().gt(0).all()))
 
 
-def _reduce(values: pd.Series[float], check: Mapping[str, str]) -> float:
+def _reduce(values: pd.Series[float], check: Mapping[str, Any]) -> float:
     how = check.get("reduce", "geomean")
     if how == "geomean":
         return geometric_mean(values)

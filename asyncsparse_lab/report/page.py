@@ -107,7 +107,8 @@ def _entry(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
     import pandas as pd
 
     data = pd.read_csv(folder / f"{item['name']}.csv")
-    html = data.to_html(index=False, border=0, na_rep="", float_format=lambda x: f"{x:.4g}")
+    with pd.option_context("display.max_colwidth", None):  # sentences, whole
+        html = data.to_html(index=False, border=0, na_rep="", float_format=lambda x: f"{x:.4g}")
     return {**item, "image": "", "table": html, "rows": len(data)}
 
 

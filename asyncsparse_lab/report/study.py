@@ -106,6 +106,7 @@ class StudyReport:
             The study draws nothing of that name.
         """
         from IPython.display import Image, Markdown, display
+        from pandas import option_context
 
         items = self.draw(**parameters)
         if name not in items:
@@ -117,7 +118,8 @@ class StudyReport:
             width = int(96 * item.figure.get_figwidth())
             display(Image(data=self._picture(name, item), width=width, alt=item.caption))
         else:
-            display(item.data)
+            with option_context("display.max_colwidth", None):  # sentences, whole
+                display(item.data)
         display(Markdown(f"*{item.caption}*"))
 
     def _picture(self, name: str, item: Drawing) -> bytes:

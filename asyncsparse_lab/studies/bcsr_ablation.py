@@ -116,7 +116,7 @@ def draw(
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
-    from asyncsparse_lab.studies import bcsr_figures, rooflines
+    from asyncsparse_lab.studies import bcsr_figures, reasons, rooflines
     from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
     rows = rows_of_one_gpu(frame, gpu)
@@ -138,4 +138,5 @@ def draw(
     if ceilings is not None:
         found["roofline"] = rooflines.roofline(rows, ceilings)
         found["shares"] = rooflines.share_table(rows, ceilings)
+        found["reasons"] = reasons.ladder(rows, claims, ceilings)
     return found

@@ -91,19 +91,20 @@ def draw(
     The parameters are those of :func:`asyncsparse_lab.studies.wgmma_n.draw`; what probes count
     is of a cold L2.
     """
-    from asyncsparse_lab.studies import cta_figures
+    from asyncsparse_lab.studies import cta_figures, cta_reasons, cta_tables
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=n, l2=l2, gpu=gpu)
     timed = rows[rows["role"] != "probe"]
     probes = chosen_rows(frame, matrices=matrices, n=n, l2="cold", gpu=gpu)
-    probes = probes[probes["role"] == "probe"]
+    probes = cta_tables.with_medians(probes[probes["role"] == "probe"], probes)
     claim = "multicast-regression"
     return {
         "speed": cta_figures.speed(timed, claims, claim),
         "waits": cta_figures.waits(probes),
         "causes": cta_figures.causes(probes, list(CAUSES)),
         "ends": cta_figures.ends(probes),
-        "causes-table": cta_figures.cause_table(probes, list(CAUSES), NAMED),
-        "counters": cta_figures.counter_table(timed),
+        "causes-table": cta_tables.cause_table(probes, list(CAUSES), NAMED),
+        "reasons": cta_reasons.multicast(probes, timed),
+        "counters": cta_tables.counter_table(timed),
     }

@@ -1,47 +1,25 @@
-"""Pictures and tables of the studies ``cluster-multicast`` and ``persistent``."""
+"""Pictures of the studies ``cluster-multicast`` and ``persistent``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from asyncsparse_lab.records.frame import geometric_mean, ratios
-from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.base import Drawing
+from asyncsparse_lab.studies.bcsr_figures import plain_log
+from asyncsparse_lab.studies.cta_tables import WORDS, labelled, order, resolution, short
 from asyncsparse_lab.studies.spmm_cases import claimed
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_WORDS: Final[Mapping[str, str]] = {
-    "co_scheduling": "co-scheduling: gaps, cluster barriers, idle ends",
-    "empty_barrier": "empty barrier across blocks",
-    "loads": "waits for loads",
-    "first_loads": "waits for a tile's first stage",
-    "products": "products and the rest",
-    "reset": "resetting accumulators",
-    "epilogue": "writing C",
-    "imbalance": "imbalance: idle at the begin and the end",
-    "launches": "launching blocks, setting up barriers",
-}
 OPT3: Final = "variant == 'bcsr-opt3'"
 BLOCKED_ELL: Final = "backend == 'cusparse' and variant == 'blocked-ell'"
-
-
-def labelled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with a column ``label``: the variant, and the size of its cluster."""
-    names = rows["variant"].str.removeprefix("bcsr-")
-    if "params.cluster" in rows:
-        sizes = rows["params.cluster"]
-        clusters = ["" if size != size else f" {int(size)}" for size in sizes.astype(float)]
-        names = names + clusters
-    return rows.assign(label=names)
-
-
-def order(rows: pd.DataFrame) -> list[str]:
-    """Return the labels, opt3 first."""
-    return sorted(set(rows["label"]), key=lambda label: (label != "opt3", label))
 
 
 def speedups(timed: pd.DataFrame, over: str) -> pd.DataFrame:
@@ -57,15 +35,31 @@ def speedups(timed: pd.DataFrame, over: str) -> pd.DataFrame:
 
 
 def speed(timed: pd.DataFrame, claims: pd.DataFrame, claim: str) -> Drawing:
-    """Draw each kernel's speed over opt3, a group for each matrix."""
-    return _bars(
+    """Draw each kernel's speed over opt3, a group for each matrix, and where the document is.
+
+    The document gives no number for either regression: what it says is an area, not a mark.
+    """
+    from asyncsparse_lab.studies import style
+
+    drawing = _bars(
         timed,
         speedups(timed, OPT3).query("label != 'opt3'"),
         "times opt3's speed",
-        "Speed over opt3 in the same case. "
-        + (str(claims.loc[claim, "statement"]) + ", the document says." if claim in claims.index
-           else ""),
-    )  # fmt: skip
+        "Speed over opt3 in the same case.",
+    )
+    if claim in claims.index:
+        axes = drawing.figure.axes[0]
+        low, high = axes.get_xlim()
+        limit = claimed(claims, claim)
+        axes.fill_between(
+            (low, high), 0, limit, facecolor="none", edgecolor=style.DOCUMENT_COLOUR, alpha=0.18,
+            hatch="//", linewidth=0, zorder=0.5, label="document: somewhere below opt3",
+        )  # fmt: skip
+        axes.set_xlim(low, high)
+        _legend_outside(drawing.figure, axes)
+        statement = str(claims["statement"][claim])
+        drawing.caption += f" {statement}, the document says without a number."
+    return drawing
 
 
 def over_blocked_ell(timed: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
@@ -76,13 +70,17 @@ def over_blocked_ell(timed: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         timed,
         speedups(timed, BLOCKED_ELL),
         "times Blocked-ELL's speed",
-        "Speed over cuSPARSE's Blocked-ELL; the hollow mark is what is told of the document's "
-        "persistent kernel.",
+        "Speed over cuSPARSE's Blocked-ELL, which pads every block row to the longest: on uneven "
+        "matrices that is what the ratio shows. The hollow mark, what is told of the document's "
+        "persistent kernel, belongs beside the even matrix.",
     )
     axes = drawing.figure.axes[0]
     told = claimed(claims, "persistent-cusparse")
-    style.document_mark(axes, 0, told, "elsewhere", label="document")
-    axes.legend(fontsize=7)
+    style.document_mark(axes, -0.45, told, "elsewhere", label="document, persistent")
+    axes.set(yscale="log")
+    axes.set_ylim(0.8, 1.5 * float(drawing.data["ratio"].max()))
+    plain_log(axes)
+    _legend_outside(drawing.figure, axes)
     return drawing
 
 
@@ -103,16 +101,27 @@ def _bars(timed: pd.DataFrame, found: pd.DataFrame, ylabel: str, caption: str) -
         for place, value in zip(places, values, strict=True):
             if value == value:
                 axes.annotate(
-                    f"{value:.2f}", (place, value), (0, 2), textcoords="offset points",
-                    ha="center", fontsize=7,
+                    f"{value:.2f}", (place, value), (0, -10), textcoords="offset points",
+                    ha="center", fontsize=7.5, zorder=6,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},
                 )  # fmt: skip
-    axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
+    axes.axhline(1.0, color="#404040", linewidth=1, linestyle="--")
     axes.set_xticks(range(len(matrices)), [short(matrix) for matrix in matrices])
-    axes.set(ylabel=ylabel, title=ylabel[0].upper() + ylabel[1:])
-    axes.margins(y=0.15)
-    axes.legend(fontsize=7, ncols=len(labels))
+    columns = ", ".join(str(n) for n in sorted(set(found["n"])))
+    axes.set(ylabel=ylabel, title=f"{ylabel[0].upper()}{ylabel[1:]}, N = {columns}")
+    axes.margins(y=0.1)
+    axes.grid(axis="x", visible=False)
+    _legend_outside(figure, axes)
     style.provenance(figure, timed)
     return Drawing(figure, found.reset_index(drop=True), caption)
+
+
+def _legend_outside(figure: Figure, axes: Axes) -> None:
+    """Put one legend above the panels, where it hides nothing."""
+    for old in figure.legends:
+        old.remove()
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=4)
 
 
 def shade(label: str, index: int) -> Any:
@@ -121,14 +130,11 @@ def shade(label: str, index: int) -> Any:
 
     from asyncsparse_lab.studies import style
 
-    name, _, size = label.partition(" ")
-    color = style.look(f"bcsr-{name}").color
-    return sns.light_palette(color, 5)[min(1 + int(size), 4)] if size else color
-
-
-def short(matrix: str) -> str:
-    """Return a matrix's name without the arguments of its generator."""
-    return matrix.partition("(")[0].removesuffix("-keep10-uniform-s0")
+    size = label.rpartition(" ")[2]
+    if not size.isdigit():
+        return style.look(f"bcsr-{label}").color
+    lightness = {1: 1, 2: 3, 4: 5}.get(int(size), 2)
+    return sns.dark_palette(style.look("bcsr-multicast").color, 7, reverse=True)[lightness]
 
 
 def waits(probes: pd.DataFrame) -> Drawing:
@@ -148,10 +154,10 @@ def waits(probes: pd.DataFrame) -> Drawing:
         axes.bar(places - 0.2, part["result.empty_wait_cycles"], 0.38, color="#9bb8d3",
                  label="a wait of any producer")  # fmt: skip
         axes.bar(places + 0.2, part["result.remote_wait_cycles"], 0.38, color="#c44e52",
-                 label="first block: after its own consumers were done")  # fmt: skip
+                 label="of the block that loads A, after its own consumers were done")  # fmt: skip
         axes.set_xticks(places, labels, fontsize=8)
         axes.set(ylabel="cycles a wait", title=short(matrix))
-    panels[0, 0].legend(fontsize=7)
+    _legend_outside(figure, panels[0, 0])
     style.provenance(figure, rows)
     names = ["variant", "label", "matrix", "result.empty_wait_cycles", "result.remote_wait_cycles"]
     return Drawing(
@@ -183,9 +189,12 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
         for name in names:
             values = part[f"result.loss_{name}_us"].to_numpy(dtype=float)
             base = np.where(values >= 0, up, down)
-            axes.bar(places, values, 0.62, bottom=base, color=colors[name], label=_WORDS[name])
+            axes.bar(places, values, 0.62, bottom=base, color=colors[name], label=WORDS[name])
             up, down = up + np.maximum(values, 0), down + np.minimum(values, 0)
-        axes.plot(places, part["result.loss_us"], "_", color="black", markersize=30, label="sum")
+        axes.plot(
+            places, part["result.loss_us"], "_", color="black", markersize=14, markeredgewidth=2.5,
+            label="sum",
+        )  # fmt: skip
         axes.plot(
             places, part["result.measured_loss_us"], "D", color="black", markersize=5,
             label="measured without instruments",
@@ -193,6 +202,9 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
         axes.axhline(0, color="#404040", linewidth=0.8)
         axes.set_xticks(places, part["label"], fontsize=8)
         axes.set(ylabel="slower than opt3 by, us", title=short(matrix))
+        lowest, highest = min(down.min(), 0.0), max(up.max(), part["result.measured_loss_us"].max())
+        room = 0.06 * (highest - lowest)
+        axes.set_ylim(lowest - room, highest + room)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=3)
     style.provenance(figure, rows)
@@ -202,8 +214,8 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
         figure,
         rows[kept].reset_index(drop=True),
         "Where the difference to opt3 comes from, by the accounts of instrumented builds; bars "
-        "below zero are gains. The bar marks their sum, the diamond the difference of the kernels' "
-        "medians without instruments.",
+        "below zero are gains. The dash marks their sum, the diamond the difference of the "
+        f"kernels' medians without instruments. {resolution(probes)}",
     )
 
 
@@ -233,6 +245,7 @@ def ends(probes: pd.DataFrame) -> Drawing:
                     "first SM ends, us": times[0],
                     "median, us": float(np.median(times)),
                     "last, us": times[-1],
+                    "SMs with work": len(times),
                     "idle, % of the span": 100
                     * float(
                         part.loc[label, "result.spent_tail"] / part.loc[label, "result.span_us"]
@@ -240,65 +253,12 @@ def ends(probes: pd.DataFrame) -> Drawing:
                 }
             )
         axes.set(xlabel="us after the first begin", ylabel="SMs that ended", title=short(matrix))
-        axes.legend(fontsize=7, loc="upper left")
+    _legend_outside(figure, panels[0, 0])
     style.provenance(figure, rows)
     return Drawing(
         figure,
         pd.DataFrame(lines),
         "When each SM ended its last thread block, in one launch of the instrumented builds with "
-        "a cold L2: the flatter the line, the more SMs idle before the last one is done.",
-    )
-
-
-def cause_table(probes: pd.DataFrame, names: Sequence[str], named: Sequence[str]) -> Table:
-    """Return the account of each kernel: its loss by cause, whether that adds up, waits, ends."""
-    import pandas as pd
-
-    rows = labelled(probes)
-    columns = {
-        "matrix": "matrix",
-        "label": "kernel",
-        "result.span_us": "span, us",
-        "result.measured_loss_us": "slower than opt3, us",
-        **{f"result.loss_{name}_us": f"{_WORDS[name]}, us" for name in names},
-        "result.loss_us": "sum of causes, us",
-        "result.explained_share": "sum / measured",
-        "result.named_causes_share": "causes that the document names / sum",
-        "result.empty_wait_cycles": "cycles an empty-barrier wait",
-        "result.reset_cycles": "cycles a reset",
-        "result.spent_tail": "idle at the end, us an SM",
-        "result.end_spread_us": "spread of SM ends, us",
-    }
-    rows = rows.sort_values(["matrix", "label"])
-    table = pd.DataFrame({title: rows[name] for name, title in columns.items() if name in rows})
-    words = " and ".join(_WORDS[name] for name in named)
-    return Table(
-        table.reset_index(drop=True),
-        "The difference to opt3 by cause, for the mean SM and a cold L2. The document names "
-        f"{words}.",
-    )
-
-
-def counter_table(timed: pd.DataFrame) -> Table:
-    """Return bytes and hit rates that ncu counted beside each time, or why it did not."""
-    import pandas as pd
-
-    rows = labelled(timed[timed["backend"] == "asyncsparse"]).sort_values(["matrix", "label"])
-    columns = {
-        "matrix": ("matrix", 1.0),
-        "label": ("kernel", 1.0),
-        "median_us": ("median, us", 1.0),
-        "result.l2_bytes": ("read from L2, GB", 1e-9),
-        "result.l2_hit_rate": ("L2 hit rate, %", 100.0),
-        "result.dram_bytes": ("DRAM, GB", 1e-9),
-        "result.saved_share": ("of a stage saved by sharing A, %", 100.0),
-        "result.counters": ("not counted because", 1.0),
-    }
-    table = {}
-    for name, (title, factor) in columns.items():
-        if name in rows and rows[name].notna().any():
-            table[title] = rows[name] if factor == 1.0 else factor * rows[name].astype(float)
-    return Table(
-        pd.DataFrame(table).reset_index(drop=True),
-        "What Nsight Compute counted in one launch of each kernel with flushed caches.",
+        "a cold L2: the flatter the line, the more SMs idle before the last one is done. A line "
+        "that ends below the number of SMs had SMs without any block.",
     )

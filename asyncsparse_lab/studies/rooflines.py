@@ -109,11 +109,12 @@ def roofline(rows: pd.DataFrame, ceilings: MeasuredCeilings) -> Drawing:
     axes.set_ylim(min(ours["tflops"].min() / 1.5, memory[0]), 1.6 * peak)
     plain_log(axes)
     plain_log(axes, "x")
-    axes.text(
-        x[0] * 1.06, memory[0] * 1.2, f"HBM copy\n{ceilings.hbm_bytes_per_s / 1e12:.2f} TB/s",
-        fontsize=7, va="bottom",
+    place = int(np.searchsorted(memory, 0.75 * peak))
+    axes.annotate(
+        f"HBM copy {ceilings.hbm_bytes_per_s / 1e12:.2f} TB/s", (x[place], memory[place]),
+        (-6, 4), textcoords="offset points", fontsize=7, ha="right", va="bottom",
     )  # fmt: skip
-    figure.legend(fontsize=7, ncols=4, loc="outside lower center")
+    figure.legend(fontsize=7, ncols=4, loc="outside upper center")
     style.provenance(figure, ours)
     names = ["variant", "matrix", "n", "intensity", "tflops"]
     return Drawing(

@@ -78,11 +78,12 @@ def draw(
 
     The parameters are those of :func:`asyncsparse_lab.studies.wgmma_n.draw`.
     """
-    from asyncsparse_lab.studies import wcsr_figures
+    from asyncsparse_lab.studies import reasons, wcsr_figures
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=n, l2=l2, gpu=gpu)
     return {
         "break-even": wcsr_figures.selection(rows, claims),
         "selection": wcsr_figures.selection_table(rows),
+        "reasons": reasons.selection(wcsr_figures.compared(rows), claims),
     }

@@ -61,11 +61,13 @@ def draw(
 
     The parameters are those of :func:`asyncsparse_lab.studies.wgmma_n.draw`.
     """
-    from asyncsparse_lab.studies import tile_figures
+    from asyncsparse_lab.studies import reasons, tile_figures
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=n, l2=l2, gpu=gpu)
+    best = tile_figures.best_depth(rows)
     return {
         "depth": tile_figures.depth(rows, claims),
-        "best-depth": tile_figures.best_depth(rows),
+        "best-depth": best,
+        "reasons": reasons.depths(best.data, claims),
     }

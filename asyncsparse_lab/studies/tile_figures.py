@@ -9,6 +9,7 @@ import numpy as np
 from asyncsparse_lab.records.frame import geometric_mean
 from asyncsparse_lab.studies.base import Drawing, Table
 from asyncsparse_lab.studies.bcsr_figures import plain_log
+from asyncsparse_lab.studies.cta_tables import short
 from asyncsparse_lab.studies.spmm_cases import claimed
 from asyncsparse_lab.studies.wgmma_n import dividing_rule, padding_rule, padding_waste
 
@@ -64,7 +65,10 @@ def throughput(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         axes.set_xlabel("WGMMA_N")
     left.set(yscale="log", ylabel="useful TFLOPS (geometric mean)", title="Throughput")
     plain_log(left)
-    left.legend(fontsize=7, ncols=2)
+    left.plot([], [], "*", color="#606060", markersize=9, label="best for an N")
+    left.plot([], [], "s", color="#606060", markerfacecolor="none", label="rule: BN divides N")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=5, markerscale=0.8)
     right.set(ylabel="multiplied columns that are padding, %", title="Padding")
     style.provenance(figure, rows)
     return Drawing(
@@ -98,6 +102,9 @@ def rules(rows: pd.DataFrame, claims: pd.DataFrame) -> Table:
                 "of the best, % (least padding)": 100 * rates.get(least, np.nan) / rates[best],
                 "padding, % (least padding)": 100 * padding_waste(n, least),
                 "article's example": int(example) if n == 1024 and example in widths else None,
+                "example, % of the best": 100 * rates[int(example)] / rates[best]
+                if n == 1024 and example in widths
+                else np.nan,
             }
         )
     table = pd.DataFrame(lines)
@@ -133,11 +140,20 @@ def depth(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
                 markersize=4, label=f"WGMMA_N = {width}",
             )  # fmt: skip
             own = line[line["params.stages"] == stated]
-            style.document_mark(axes, own["params.stages"], own["median_us"], size=10)
-        axes.set(yscale="log", xlabel="stages", ylabel="median, us", title=f"{matrix}, N = {n}")
+            style.document_mark(
+                axes, own["params.stages"], own["median_us"], size=10,
+                label=f"document, Q = {stated:g}" if width == widths[0] else None,
+            )  # fmt: skip
+        axes.set(
+            yscale="log",
+            xlabel="stages",
+            ylabel="median, us",
+            title=f"{short(str(matrix))}, N = {n}",
+        )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         plain_log(axes)
-    panels[0, 0].legend(fontsize=7)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=4)
     style.provenance(figure, rows)
     names = ["variant", "matrix", "n", "params.wgmma_n", "params.stages", "median_us"]
     return Drawing(

@@ -175,7 +175,7 @@ def draw(
     dtype_out : {"bfloat16", "float32"}
         Type of C in the comparison with Blocked-ELL; the sweep has float32 alone.
     """
-    from asyncsparse_lab.studies import wcsr_figures
+    from asyncsparse_lab.studies import reasons, wcsr_figures
     from asyncsparse_lab.studies.rooflines import ceilings_for
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
@@ -185,10 +185,12 @@ def draw(
     dense = rows[~is_sweep & (rows["dtype_out"] == dtype_out)]
     probes = chosen_rows(frame, matrices=matrices, n=n, l2="cold", gpu=gpu)
     probes = probes[probes["role"] == "probe"]
+    ceilings = ceilings_for(rows)
     return {
         "threshold": wcsr_figures.threshold(sweep),
         "bound": wcsr_figures.bound(probes),
         "blocked-ell": wcsr_figures.blocked_ell(dense, claims),
-        "sweep": wcsr_figures.sweep_table(sweep, ceilings_for(rows)),
+        "sweep": wcsr_figures.sweep_table(sweep, ceilings),
         "dense": wcsr_figures.dense_table(dense),
+        "reasons": reasons.windows(dense, probes, claims, sweep, ceilings),
     }

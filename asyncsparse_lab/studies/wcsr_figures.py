@@ -9,7 +9,7 @@ import numpy as np
 from asyncsparse_lab.records.frame import geometric_mean, ratios
 from asyncsparse_lab.studies.base import Drawing, Table
 from asyncsparse_lab.studies.bcsr_figures import plain_log
-from asyncsparse_lab.studies.cta_figures import short
+from asyncsparse_lab.studies.cta_tables import short
 from asyncsparse_lab.studies.spmm_cases import claimed
 
 if TYPE_CHECKING:
@@ -60,12 +60,14 @@ def threshold(sweep: pd.DataFrame) -> Drawing:
             )  # fmt: skip
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle=":")
     axes.set_xscale("log", base=2)
+    lengths = sorted(set(rows["params.max_cols_per_task"].astype(int)))
+    axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.set(
         yscale="log", xlabel="max_cols_per_task", ylabel="speed over whole windows",
         title="Cutting long windows into tasks",
     )  # fmt: skip
     plain_log(axes)
-    axes.legend(fontsize=7, ncols=2)
+    figure.legend(fontsize=7, ncols=3, loc="outside upper center")
     style.provenance(figure, sweep)
     names = ["variant", "matrix", "kind", "n", "params.max_cols_per_task", "median_us", "gain"]
     return Drawing(
@@ -97,6 +99,7 @@ def bound(probes: pd.DataFrame) -> Drawing:
     ]
     axes.set_yticks(range(len(rows)), labels, fontsize=7)
     axes.set(xlabel="% of the thread blocks' time", xlim=(0, 100), title="What bounds the kernel")
+    axes.set_ylim(-0.6, len(rows) - 0.4)
     figure.legend(fontsize=7, loc="outside upper center", ncols=3)
     style.provenance(figure, probes)
     names = ["variant", "matrix", *(f"result.share_{name}" for name, _ in _PARTS)]
@@ -124,13 +127,19 @@ def blocked_ell(dense: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     mean = geometric_mean(found["ratio"])
     figure, axes = plt.subplots(figsize=(8.2, 3.9))
     color = style.look("wcsr-paper").color
-    axes.bar(range(len(found)), found["ratio"], color=color, alpha=0.75)
+    axes.bar(range(len(found)), found["ratio"] - 1.0, bottom=1.0, color=color)
+    for place, ratio in enumerate(found["ratio"]):
+        axes.annotate(
+            f"{ratio:.2f}", (place, ratio), (0, 3 if ratio > 1 else -9), ha="center", fontsize=6.5,
+            textcoords="offset points",
+        )  # fmt: skip
     axes.plot(len(found) + 0.3, mean, "o", color=color, markersize=9)
     axes.annotate(f"{mean:.2f}", (len(found) + 0.3, mean), (8, -3), textcoords="offset points")
     stated = claimed(claims, "suite-wcsr-cusparse")
     style.document_mark(axes, len(found) + 0.3, stated, label="document", size=11)
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
     axes.axhline(ENOUGH, color="#707070", linewidth=0.8, linestyle=":")
+    axes.text(-0.6, 1.02 * ENOUGH, f"{ENOUGH:g}", fontsize=7, color="#707070", va="bottom")
     axes.set_xticks(
         [*range(len(found)), len(found) + 0.3],
         [*map(short, found["matrix"]), "geometric mean"],
@@ -138,8 +147,10 @@ def blocked_ell(dense: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     )  # fmt: skip
     axes.set(yscale="log", ylabel="times Blocked-ELL's speed", title="WCSR beside Blocked-ELL")
     axes.set_xlim(-0.7, len(found) + 1.3)
+    axes.grid(axis="x", visible=False)
+    axes.set_ylim(0.8 * found["ratio"].min(), None)
     plain_log(axes)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.06, 0.98))
     style.provenance(figure, dense)
     return Drawing(
         figure,
@@ -250,8 +261,14 @@ def selection(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     look = style.look("bcsr-opt3")
     axes.plot(table["fill"], table["bcsr_over_wcsr"], look.marker, color=look.color, linestyle="-")
     axes.axhline(1.0, color="#707070", linewidth=1, linestyle="--")
-    for claim in ("bcsr-suitable-fill", "bcsr-good-fill"):
-        style.document_mark(axes, claimed(claims, claim), 1.0, size=11)
+    axes.fill_between((0.8, 120), 1.0, 10.0, color="#808080", alpha=0.08, linewidth=0)
+    axes.text(0.85, 1.03, "WCSR faster", fontsize=7.5, color="#606060", va="bottom")
+    axes.text(0.85, 0.97, "BCSR faster", fontsize=7.5, color="#606060", va="top")
+    for claim, words in (
+        ("bcsr-suitable-fill", "document's thresholds"),
+        ("bcsr-good-fill", None),
+    ):
+        style.document_mark(axes, claimed(claims, claim), 1.0, size=11, label=words)
         axes.axvline(claimed(claims, claim), color="#b0b0b0", linewidth=0.8, zorder=0)
     if equal == equal:
         axes.axvline(equal, color=look.color, linewidth=1)
@@ -263,7 +280,13 @@ def selection(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     )  # fmt: skip
     axes.set_xticks([1, 2, 5, 10, 20, 50, 70, 100], ["1", "2", "5", "10", "20", "50", "70", "100"])
     axes.minorticks_off()
-    plain_log(axes)
+    low, high = table["bcsr_over_wcsr"].min(), table["bcsr_over_wcsr"].max()
+    axes.set_xlim(0.8, 120)
+    ratios_shown = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.5, 2, 3, 5)
+    axes.set_yticks(ratios_shown, [f"{value:g}" for value in ratios_shown])
+    axes.set_ylim(0.9 * min(low, 1.0), 1.15 * max(high, 1.0))
+    axes.minorticks_off()
+    axes.legend(fontsize=7, loc="center right")
     style.provenance(figure, rows)
     always = "BCSR is faster at every fill" if (table["bcsr_over_wcsr"] < 1).all() else (
         "WCSR is faster at every fill" if (table["bcsr_over_wcsr"] > 1).all() else

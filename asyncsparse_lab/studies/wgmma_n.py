@@ -112,11 +112,13 @@ def draw(
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
-    from asyncsparse_lab.studies import tile_figures
+    from asyncsparse_lab.studies import reasons, tile_figures
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=n, l2=l2, gpu=gpu)
+    rules = tile_figures.rules(rows, claims)
     return {
         "throughput": tile_figures.throughput(rows, claims),
-        "rules": tile_figures.rules(rows, claims),
+        "rules": rules,
+        "reasons": reasons.widths(rules.data, claims),
     }

@@ -182,9 +182,10 @@ def probed_records(study: Any) -> list[Record]:
             spent["spent_wait"] += us - 200
             result = {**spent, "span_us": us, "remote_us": 5.0 * place, "ghz": 1.7,
                       "empty_wait_cycles": 100.0 * place, "remote_wait_cycles": 50.0 * place,
-                      "reset_cycles": 64.0, "end_spread_us": 9.0,
+                      "reset_cycles": 64.0, "end_spread_us": 9.0, "active_sms": 132,
                       "sm_end_us": [us - 9.0, us - 3.0, us]}  # fmt: skip
-            counted = {"l2_bytes": 2e9, "l2_hit_rate": 0.5 + 0.1 * place, "dram_bytes": 1e9}
+            counted = {"l2_bytes": 2e9, "l2_hit_rate": 0.5 + 0.1 * place, "dram_bytes": 1e9,
+                       "saved_share": 0.05}  # fmt: skip
             timed_records.append(
                 record(study, case, us, variant=variant.name, params=variant.params, result=counted)
             )

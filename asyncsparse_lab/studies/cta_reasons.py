@@ -1,0 +1,150 @@
+"""What the documents' causes of the two regressions come to here, in computed sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncsparse_lab.studies.base import Table
+from asyncsparse_lab.studies.cta_tables import labelled, short
+from asyncsparse_lab.studies.reasons import sm_count, span, table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
+    """Return each cause that the document names for the multicast's loss, as measured."""
+    probes, timed = labelled(probes), labelled(timed)
+    base = probes[probes["label"] == "opt3"].set_index("matrix")
+    lines = []
+    for size in sorted(set(probes["params.cluster"].dropna().astype(int)) - {1}):
+        own = probes[probes["params.cluster"] == size].set_index("matrix")
+        loss = own["result.measured_loss_us"]
+        products = own["result.loss_products_us"]
+        alone = probes[probes["params.cluster"] == 1].set_index("matrix")
+        idle = sm_count(timed) - int(own["result.active_sms"].min())  # SMs unknown: below 0
+        named = f"a cluster of {size}: "
+        lines += [
+            {
+                "question": named + "co-scheduling",
+                "here": f"{span(own['result.loss_co_scheduling_us'])} us of {span(loss)} us",
+                "document": "named, without a number",
+                "because": "idle ends, gaps between blocks and the cluster's barriers at begin and "
+                f"end; {_idle(idle)}the last SM ends {span(own['result.end_spread_us'])} us after "
+                f"the first, opt3's {span(base['result.end_spread_us'])} us.",
+            },
+            {
+                "question": named + "the empty barrier across blocks",
+                "here": f"{span(own['result.loss_empty_barrier_us'])} us of {span(loss)} us in "
+                "longer waits for loads",
+                "document": "named, without a number",
+                "because": "the block that loads A waits "
+                f"{span(own['result.remote_wait_cycles'])} cycles for each slot after its own "
+                f"consumers were done, {span(base['result.remote_wait_cycles'])} in opt3; the ring "
+                "hides most of that from the consumers' waits.",
+            },
+            {
+                "question": named + "what the document does not name",
+                "here": f"{span(products)} us of {span(loss)} us in products and the rest",
+                "document": "",
+                "because": "the number of products is the same, so this is what the instruments "
+                "cannot tell from them: consumers that wait for each other inside a product, and "
+                "the arrivals on another block's barrier. In a cluster of 1, which has the same "
+                f"barriers and shares nothing, it is {span(alone['result.loss_products_us'])} us "
+                f"and waits for loads are {span(-alone['result.loss_loads_us'])} us shorter.",
+            },
+            {
+                "question": named + "little reuse of A",
+                "here": _saved(timed, size),
+                "document": "named, without a number",
+                "because": "A is the small part of a stage, its slices of B are the rest; and of A "
+                "each block but one is saved. What is not saved are the waits.",
+            },
+        ]
+    return table_of(
+        lines, "What the causes that the document names come to here, on both matrices."
+    )
+
+
+def _idle(count: int) -> str:
+    return f"{count} SMs get no block at all, since clusters need free neighbours; " * (count > 0)
+
+
+def _saved(timed: pd.DataFrame, size: int) -> str:
+    own = timed[timed["params.cluster"] == size].set_index("matrix")
+    base = timed[timed["label"] == "opt3"].set_index("matrix")
+    words = f"{span(100 * own['result.saved_share'], 1)} % of a stage's bytes to save"
+    if "result.l2_bytes" not in timed or own["result.l2_bytes"].isna().all():
+        return f"{words}; not counted"
+    change = 100 * (own["result.l2_bytes"] / base["result.l2_bytes"] - 1)
+    parts = [f"{value:+.1f} % on {short(str(matrix))}" for matrix, value in change.items()]
+    return f"{words}; bytes read from L2: {', '.join(parts)}"
+
+
+def persistent(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
+    """Return each cause that the document names for the persistent kernel's loss, as measured."""
+    by_variant = {
+        name: probes[probes["variant"] == name].set_index("matrix")
+        for name in ("bcsr-opt3", "bcsr-persistent", "bcsr-persistent-swizzle")
+    }
+    opt3, plain, swizzle = by_variant.values()
+    lines = [
+        {
+            "question": "imbalance",
+            "here": f"idle at the end, of the span: {_each(_idle_share(plain))}",
+            "document": "named, without a number",
+            "because": f"opt3, whose blocks the hardware hands out as SMs get free: "
+            f"{_each(_idle_share(opt3))}. With the swizzle: {_each(_idle_share(swizzle))}: down "
+            "the columns, the same SMs meet the long block rows in each round again.",
+        },
+        {
+            "question": "no reuse of B in L2",
+            "here": _counted(timed, "bcsr-persistent"),
+            "document": "named, without a number",
+            "because": f"opt3: {_counted(timed, 'bcsr-opt3')}. With the swizzle: "
+            f"{_counted(timed, 'bcsr-persistent-swizzle')}. Waits for loads change by "
+            f"{_each(plain['result.loss_loads_us'], ' us')}, with the swizzle by "
+            f"{_each(swizzle['result.loss_loads_us'], ' us')}.",
+        },
+        {
+            "question": "reset of accumulators",
+            "here": f"{span(plain['result.loss_reset_us'], 2)} us more than in opt3",
+            "document": "named, without a number",
+            "because": f"a reset takes {span(plain['result.reset_cycles'])} cycles, in opt3 "
+            f"{span(opt3['result.reset_cycles'])}: opt3 zeroes them too. This is no cause here.",
+        },
+        {
+            "question": "what the document does not name",
+            "here": f"writing C: {_each(plain['result.loss_epilogue_us'], ' us')}",
+            "document": "",
+            "because": "stores now run beside the next tile's loads. What persistence gains stands "
+            f"against it: launches {_each(plain['result.loss_launches_us'], ' us')}, first loads "
+            f"{_each(plain['result.loss_first_loads_us'], ' us')}.",
+        },
+    ]
+    return table_of(
+        lines, "What the causes that the document names come to here; signs are against opt3."
+    )
+
+
+def _idle_share(rows: pd.DataFrame) -> pd.Series[float]:
+    return 100 * rows["result.spent_tail"] / rows["result.span_us"]
+
+
+def _each(values: pd.Series[float], unit: str = " %") -> str:
+    sign = "+" if unit == " us" else ""
+    return ", ".join(
+        f"{value:{sign}.0f}{unit} on {short(str(matrix))}" for matrix, value in values.items()
+    )
+
+
+def _counted(timed: pd.DataFrame, variant: str) -> str:
+    rows = timed[timed["variant"] == variant]
+    if "result.l2_hit_rate" not in rows or rows["result.l2_hit_rate"].isna().all():
+        return "not counted"
+    return ", ".join(
+        f"{100 * rate:.0f} % hits and {size / 1e9:.2f} GB from DRAM on {short(matrix)}"
+        for matrix, rate, size in zip(
+            rows["matrix"], rows["result.l2_hit_rate"], rows["result.dram_bytes"], strict=True
+        )
+    )

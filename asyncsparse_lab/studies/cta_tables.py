@@ -1,0 +1,155 @@
+"""Tables of the studies ``cluster-multicast`` and ``persistent``, and how well causes add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncsparse_lab.studies.base import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORDS: Final[Mapping[str, str]] = {
+    "co_scheduling": "co-scheduling: gaps, cluster barriers, idle ends",
+    "empty_barrier": "empty barrier across blocks",
+    "loads": "waits for loads",
+    "first_loads": "waits for a tile's first stage",
+    "products": "products and the rest",
+    "reset": "resetting accumulators",
+    "epilogue": "writing C",
+    "imbalance": "imbalance: idle at the begin and the end",
+    "launches": "launching blocks, setting up barriers",
+}
+CLOSE_ENOUGH: Final = 0.2
+"""How far the sum of causes may be from the measured loss, as a part of it."""
+
+
+def labelled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with a column ``label``: the variant, and the size of its cluster."""
+    names = rows["variant"].str.removeprefix("bcsr-")
+    if "params.cluster" in rows:
+        sizes = rows["params.cluster"].astype(float)
+        clusters = "cluster of " + sizes.map("{:.0f}".format)
+        names = names.where(sizes.isna(), clusters)
+    return rows.assign(label=names)
+
+
+def order(rows: pd.DataFrame) -> list[str]:
+    """Return the labels, opt3 first."""
+    return sorted(set(rows["label"]), key=lambda label: (label != "opt3", label))
+
+
+def short(matrix: str) -> str:
+    """Return a matrix's name without the arguments of its generator."""
+    return matrix.partition("(")[0].removesuffix("-keep10-uniform-s0")
+
+
+def cause_table(probes: pd.DataFrame, names: Sequence[str], named: Sequence[str]) -> Table:
+    """Return the account of each kernel: its loss by cause, whether that adds up, waits, ends."""
+    import pandas as pd
+
+    rows = with_overhead(labelled(probes))
+    columns = {
+        "matrix": "matrix",
+        "label": "kernel",
+        "result.span_us": "span, us",
+        "median_us": "median without instruments, us",
+        "overhead_us": "instruments cost, us",
+        "result.measured_loss_us": "slower than opt3, us",
+        **{f"result.loss_{name}_us": f"{WORDS[name]}, us" for name in names},
+        "result.loss_us": "sum of causes, us",
+        "result.explained_share": "sum / measured",
+        "result.named_causes_share": "causes that the document names / sum",
+        "result.empty_wait_cycles": "cycles an empty-barrier wait",
+        "result.reset_cycles": "cycles a reset",
+        "result.spent_tail": "idle at the end, us an SM",
+        "result.end_spread_us": "spread of SM ends, us",
+    }
+    rows = rows.sort_values(["matrix", "label"])
+    table = pd.DataFrame({title: rows[name] for name, title in columns.items() if name in rows})
+    words = " and ".join(WORDS[name] for name in named)
+    return Table(
+        table.reset_index(drop=True),
+        "The difference to opt3 by cause, for the mean SM and a cold L2. The document names "
+        f"{words}. {resolution(probes)}",
+    )
+
+
+def with_overhead(probes: pd.DataFrame) -> pd.DataFrame:
+    """Return the probes with ``overhead_us``, their span less their kernel's median without them.
+
+    The medians come with the rows as ``median_us``, see :func:`with_medians`.
+    """
+    return probes.assign(overhead_us=probes["result.span_us"] - probes["median_us"])
+
+
+def with_medians(probes: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Return the probes with the cold median of their kernel without instruments.
+
+    A probe has no time of its own; its kernel is the one of its case with the same variant and
+    cluster.
+    """
+    key = ["run", "case", "variant", *(["params.cluster"] if "params.cluster" in timed else [])]
+    cold = timed[(timed["l2"] == "cold") & (timed["role"] != "probe")]
+    medians = cold[[*key, "median_us"]].drop_duplicates(key)
+    return probes.drop(columns="median_us").merge(medians, on=key, how="left")
+
+
+def resolution(probes: pd.DataFrame) -> str:
+    """Return in words how far the sums of causes are from the measured losses, and why.
+
+    The accounts are of instrumented builds. What instruments cost differs from kernel to kernel,
+    so a loss smaller than that difference cannot be split into causes.
+    """
+    rows = with_overhead(labelled(probes))
+    base = rows[rows["label"] == "opt3"].set_index("case")["overhead_us"]
+    rows = rows[rows["label"] != "opt3"]
+    share = rows["result.explained_share"].astype(float)
+    good = rows[share.sub(1.0).abs() <= CLOSE_ENOUGH]
+    off = rows[share.sub(1.0).abs() > CLOSE_ENOUGH]
+    words = f"The sum is within {CLOSE_ENOUGH:.0%} of the measured loss for "
+    words += _listed(good, [f"{value:.2f}" for value in share[good.index]]) or "none"
+    if off.empty:
+        return f"{words}."
+    unequal = off["overhead_us"] - off["case"].map(base)
+    return (
+        f"{words}; not for {_listed(off, [f'{value:.2f}' for value in share[off.index]])}, where "
+        f"instruments cost {unequal.min():+.0f} to {unequal.max():+.0f} us against what they cost "
+        f"opt3, beside losses of {off['result.measured_loss_us'].min():.0f} to "
+        f"{off['result.measured_loss_us'].max():.0f} us: read the causes' order there, not "
+        "their sum."
+    )
+
+
+def _listed(rows: pd.DataFrame, values: Sequence[str]) -> str:
+    parts = [
+        f"{label} on {short(matrix)} ({value})"
+        for label, matrix, value in zip(rows["label"], rows["matrix"], values, strict=True)
+    ]
+    return ", ".join(parts)
+
+
+def counter_table(timed: pd.DataFrame) -> Table:
+    """Return bytes and hit rates that ncu counted beside each time, or why it did not."""
+    import pandas as pd
+
+    rows = labelled(timed[timed["backend"] == "asyncsparse"]).sort_values(["matrix", "label"])
+    columns = {
+        "matrix": ("matrix", 1.0),
+        "label": ("kernel", 1.0),
+        "median_us": ("median, us", 1.0),
+        "result.l2_bytes": ("read from L2, GB", 1e-9),
+        "result.l2_hit_rate": ("L2 hit rate, %", 100.0),
+        "result.dram_bytes": ("DRAM, GB", 1e-9),
+        "result.saved_share": ("of a stage saved by sharing A, %", 100.0),
+        "result.counters": ("not counted because", 1.0),
+    }
+    table = {}
+    for name, (title, factor) in columns.items():
+        if name in rows and rows[name].notna().any():
+            table[title] = rows[name] if factor == 1.0 else factor * rows[name].astype(float)
+    return Table(
+        pd.DataFrame(table).reset_index(drop=True),
+        "What Nsight Compute counted in one launch of each kernel with flushed caches.",
+    )
