@@ -4,11 +4,7 @@
 #include "bcsr_ring.cuh"
 #include "registers.cuh"
 
-#ifndef MINIMUM_CTAS
-#define MINIMUM_CTAS 1
-#endif
-
-extern "C" __global__ void __launch_bounds__(RING_THREADS, MINIMUM_CTAS)
+extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
     bcsr_spmm(const __grid_constant__ Instrumented<BcsrArguments> arguments) {
   Arrival arrival;
   extern __shared__ uint8_t dynamic_shared[];

@@ -1,0 +1,90 @@
+"""What the committed records of the H200 have to fulfil, whoever measured them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from asyncsparse_lab.records.frame import COMPARABLE, load_records
+from asyncsparse_lab.spmm.oracle import err_bound
+
+STUDIES = (
+    "bcsr-ablation",
+    "registers",
+    "wgmma-n",
+    "stages",
+    "cluster-multicast",
+    "persistent",
+    "wcsr-ablation",
+    "selection",
+)
+
+
+@cache
+def recorded(study: str) -> pd.DataFrame:
+    frame = load_records(study)
+    return frame[frame["gpu"] == "nvidia-h200"]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_kernel_in_a_figure_was_verified_as_it_is(study: str) -> None:
+    verified = recorded("verify")
+    passed = verified[
+        verified["case"].str.startswith("edge-cases") & (verified["status"] == "passed")
+    ]
+    rows = recorded(study)
+    drawn = rows[(rows["role"].isin(["paper", "ours"])) & (rows["status"] == "passed")]
+    assert len(drawn)
+    unknown = drawn[~drawn["kernel_hash"].isin(passed["kernel_hash"])]
+    assert set(unknown["variant"]) == set()
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_no_variant_in_a_figure_failed_a_check(study: str) -> None:
+    """Edge cases and ten thousand launches of every variant; probes are held to the oracle."""
+    verified = recorded("verify").set_index("case")["status"]
+    names = set(recorded(study).query("role in ('paper', 'ours')")["variant"])
+    for name in names:
+        for kind in ("edge-cases", "launches"):
+            assert set(verified[[f"{kind}-{name}"]]) == {"passed"}, (kind, name)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_what_passed_is_within_its_bound(study: str) -> None:
+    rows = recorded(study)
+    passed = rows[rows["status"] == "passed"]
+    assert (passed["rel_err"] <= passed["err_bound"]).all()
+    # The bound is of the matrix and the output type, not of the contender.
+    assert (passed.groupby("case")["err_bound"].nunique() == 1).all()
+    floor = passed["dtype_out"].map({name: err_bound(0, name) for name in ("bfloat16", "float32")})
+    assert (passed["err_bound"] >= floor).all()
+    assert (passed["err_bound"] < 2 * floor + 0.002).all(), "a bound that holds nothing back"
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_case_is_of_one_run_and_one_comparison(study: str) -> None:
+    rows = recorded(study)
+    same = [name for name in COMPARABLE if name not in ("case", "l2")]
+    assert (rows.groupby("case")[same].nunique(dropna=False) == 1).all(axis=None)
+
+
+def test_the_ladder_climbs_on_every_matrix() -> None:
+    rows = recorded("bcsr-ablation")
+    rows = rows[(rows["l2"] == "cold") & (rows["case"] != "own-kernel")]
+    times = rows[rows["variant"].str.startswith("bcsr-opt")].pivot(
+        index="case", columns="variant", values="median_us"
+    )
+    assert len(times) == 36
+    assert (times.diff(axis=1).iloc[:, 1:] < 0).all(axis=None)
+
+
+def test_opt3_keeps_what_issue_3_asks_of_it() -> None:
+    rows = recorded("bcsr-ablation")
+    for dtype_out in ("bfloat16", "float32"):
+        case = rows[(rows["case"] == f"gate_proj-keep10-uniform-s0-n4096-{dtype_out}")]
+        cold = case[(case["l2"] == "cold") & (case["status"] == "passed")].set_index("variant")
+        opt3 = cold.loc["bcsr-opt3", "median_us"]
+        assert cold.loc["dense", "median_us"] >= 2.4 * opt3, dtype_out
+        assert cold.loc["blocked-ell", "median_us"] >= 2.0 * opt3, dtype_out
