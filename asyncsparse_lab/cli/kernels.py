@@ -17,6 +17,7 @@ from rich.table import Table
 from asyncsparse_lab.errors import CompileError, InputError
 from asyncsparse_lab.gpu import inspect
 from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
+from asyncsparse_lab.lsmr.builds import kernel_builds as lsmr_builds
 from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
 
 app = typer.Typer(
@@ -30,10 +31,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="For a program to read.")]
 
 @app.command("list")
 def list_kernels(as_json: AsJson = False) -> None:
-    """List every variant with its constants and its launch geometry."""
+    """List every variant with its constants and its launch geometry; then LSMR's kernels."""
     rows = [_describe(variant) for variant in VARIANTS.values()]
+    solvers = [_describe_build(name, one) for name, one in _lsmr_builds(None)]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps([*rows, *solvers], indent=1))
         return
     _print_table(
         ("variant", "role", "source", "constants", "threads", "tile", "dynamic shared"),
@@ -50,6 +52,14 @@ def list_kernels(as_json: AsJson = False) -> None:
             for row in rows
         ],
     )
+    print()
+    _print_table(
+        ("LSMR backend", "entry", "source", "constants"),
+        [
+            (row["variant"], row["entry"], row["source"], _constants(row["constants"]))
+            for row in solvers
+        ],
+    )
 
 
 @app.command()
@@ -62,19 +72,32 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile every build that a study or the verification launches, into the cache."""
-    wanted = {find_variant(name).name for name in names or VARIANTS}
+    """Compile every build that a study or the verification launches, into the cache.
+
+    LSMR's kernels are built as ``lsmr-persistent`` and ``lsmr-document``.
+    """
+    solvers = _lsmr_builds(names)
+    known = {name for name, _ in solvers}
+    wanted = {find_variant(name).name for name in names or VARIANTS if name not in known}
     builds = [build for build in all_builds() if build.variant.name in wanted]
     start = time.perf_counter()
-    results = _compile_with_progress(builds, workers)
+    compiled = _compile_with_progress(
+        [*(kernel_build(build) for build in builds), *(one for _, one in solvers)], workers
+    )
     seconds = time.perf_counter() - start
-    failed = [result for result in results if isinstance(result, CompileError)]
+    results, solved = compiled[: len(builds)], compiled[len(builds) :]
+    failed = [result for result in compiled if isinstance(result, CompileError)]
     if as_json:
-        pairs = zip(builds, results, strict=True)
-        print(json.dumps([_outcome(*pair) for pair in pairs], indent=1))
+        outcomes = [_outcome(*pair) for pair in zip(builds, results, strict=True)]
+        outcomes += [
+            _built(_describe_build(*solver), result)
+            for solver, result in zip(solvers, solved, strict=True)
+        ]
+        print(json.dumps(outcomes, indent=1))
     else:
-        _print_builds(builds, results)
-        print(f"{len(builds) - len(failed)} of {len(builds)} kernels built in {seconds:.1f} s")
+        _print_builds(builds, results, solvers, solved)
+        built = len(compiled) - len(failed)
+        print(f"{built} of {len(compiled)} kernels built in {seconds:.1f} s")
     for error in failed:
         print(f"asyncsparse: {error}", file=sys.stderr)
     if failed:
@@ -143,27 +166,31 @@ def parse_constants(pairs: Iterable[str]) -> dict[str, int]:
     return constants
 
 
+def kernel_build(build: Build) -> KernelBuild:
+    """Return the compilation of a build of the table."""
+    variant = build.variant
+    return KernelBuild(variant.path, variant.entry, variant.macros(build.dtype_out), variant.arch)
+
+
+def _lsmr_builds(names: Sequence[str] | None) -> list[tuple[str, KernelBuild]]:
+    """Return LSMR's compilations with their names here; those of ``names``, or all."""
+    return [
+        (f"lsmr-{backend}", one)
+        for backend, builds in lsmr_builds().items()
+        for one in builds
+        if not names or f"lsmr-{backend}" in names
+    ]
+
+
 def _compile_with_progress(
-    builds: Sequence[Build], workers: int | None
+    builds: Sequence[KernelBuild], workers: int | None
 ) -> list[Artifact | CompileError]:
     # A bar for people; a log file gets the table alone.
     columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("compiling", total=len(builds))
-        return compile_many(
-            [
-                KernelBuild(
-                    build.variant.path,
-                    build.variant.entry,
-                    build.variant.macros(build.dtype_out),
-                    build.variant.arch,
-                )
-                for build in builds
-            ],
-            workers,
-            on_done=lambda _build, _result: progress.advance(task),
-        )
+        return compile_many(builds, workers, on_done=lambda _build, _result: progress.advance(task))
 
 
 def _describe(variant: Variant) -> dict[str, Any]:
@@ -182,8 +209,21 @@ def _describe(variant: Variant) -> dict[str, Any]:
     }
 
 
+def _describe_build(name: str, build: KernelBuild) -> dict[str, Any]:
+    return {
+        "variant": name,
+        "source": str(build.source),
+        "entry": build.entry,
+        "arch": build.arch,
+        "constants": dict(build.constants),
+    }
+
+
 def _outcome(build: Build, result: Artifact | CompileError) -> dict[str, Any]:
-    outcome = {**_describe(build.variant), "dtype_out": build.dtype_out}
+    return _built({**_describe(build.variant), "dtype_out": build.dtype_out}, result)
+
+
+def _built(outcome: dict[str, Any], result: Artifact | CompileError) -> dict[str, Any]:
     if isinstance(result, CompileError):
         return {**outcome, "error": str(result)}
     return {
@@ -195,16 +235,26 @@ def _outcome(build: Build, result: Artifact | CompileError) -> dict[str, Any]:
     }
 
 
-def _print_builds(builds: Sequence[Build], results: Sequence[Artifact | CompileError]) -> None:
+def _print_builds(
+    builds: Sequence[Build],
+    results: Sequence[Artifact | CompileError],
+    solvers: Sequence[tuple[str, KernelBuild]],
+    solved: Sequence[Artifact | CompileError],
+) -> None:
+    heads = [
+        (build.variant.name, _constants(build.variant.constants), build.dtype_out)
+        for build in builds
+    ]
+    heads += [(name, f"{one.entry} {_constants(one.constants)}", "") for name, one in solvers]
+    dynamic = [build.variant.launch_geometry.shared_bytes for build in builds]
+    dynamic += [0] * len(solvers)  # LSMR's depends on the matrix
     rows: list[tuple[object, ...]] = []
-    for build, result in zip(builds, results, strict=True):
-        variant = build.variant
-        head = (variant.name, _constants(variant.constants), build.dtype_out)
+    for head, more, result in zip(heads, dynamic, [*results, *solved], strict=True):
         if isinstance(result, CompileError):
             rows.append((*head, "failed", "", "", ""))
             continue
         numbers = result.resources
-        shared = variant.launch_geometry.shared_bytes + numbers.static_shared
+        shared = more + numbers.static_shared
         spills = numbers.spill_stores + numbers.spill_loads
         short = result.kernel_hash[:12]
         rows.append((*head, numbers.registers, f"{shared:,} B", spills, short))

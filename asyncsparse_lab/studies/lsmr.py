@@ -14,7 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.studies import lsmr_common
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 from asyncsparse_lab.studies.lsmr_common import (
     OPTIONS,
@@ -30,11 +33,13 @@ from asyncsparse_lab.studies.lsmr_common import (
     stand_in,
     wall_samples,
 )
-from asyncsparse_lab.studies.lsmr_common import kernel_builds as kernel_builds
 from asyncsparse_lab.studies.lsmr_solvers import finish, measure_solvers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from asyncsparse_lab.gpu.compile import KernelBuild
+    from asyncsparse_lab.lsmr.geometry import Geometry
 
 REPEATS: Final = 10_000
 GEOMETRIES: Final = tuple(
@@ -58,6 +63,23 @@ def cases() -> list[Case]:
     return [*main, *tuned, long]
 
 
+def geometries() -> list[Geometry]:
+    """Return the geometries that are compared."""
+    from asyncsparse_lab.lsmr.geometry import Geometry
+
+    return [
+        Geometry(blocks, threads, staged=True, together=together)
+        for blocks, threads, together in GEOMETRIES
+    ]
+
+
+def kernel_builds() -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind the records of this study, by variant."""
+    found = lsmr_common.kernel_builds()
+    compared = [shape.build(np.dtype(np.float32), 1, "sm_90") for shape in geometries()]
+    return {**found, "persistent": [*found["persistent"], *compared]}
+
+
 def measure(case: Case) -> list[Record]:
     """Measure one case, whole."""
     compile_ahead()
@@ -76,15 +98,14 @@ def _measure_geometries(case: Case, problem: LeastSquares) -> list[Record]:
 
     from asyncsparse_lab.gpu.timing import time_interleaved
     from asyncsparse_lab.lsmr import lsmr
-    from asyncsparse_lab.lsmr.geometry import Geometry, predict_us
+    from asyncsparse_lab.lsmr.geometry import predict_us
     from asyncsparse_lab.lsmr.persistent import prepare
 
     A, b = cupy_problem(problem)
-    geometries = [Geometry(*shape[:2], True, shape[2]) for shape in GEOMETRIES]
-    compile_geometries(geometries)
+    compile_geometries(geometries())
     default = prepare(A)
     chosen = [(default, True)]
-    chosen += [(prepare(A, geometry=geometry), False) for geometry in geometries]
+    chosen += [(prepare(A, geometry=geometry), False) for geometry in geometries()]
     results = [lsmr(prepared, b, **OPTIONS) for prepared, _ in chosen]
     stream = cupy.cuda.get_current_stream()
     runs = [partial(prepared.group(1).start, stream) for prepared, _ in chosen]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncsparse_lab.gpu.timing import Timing
+from asyncsparse_lab.lsmr import builds
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.record import MAX_SAMPLES
 
@@ -252,12 +253,12 @@ def floor_us(geometry: Geometry, rounds: int = 2000) -> float:
 
 @cache
 def compile_ahead() -> None:
-    """Compile the persistent kernel for every geometry that may be chosen, on all cores."""
+    """Compile all that the solvers may need, on all cores."""
     from asyncsparse_lab.gpu.compile import compile_many
     from asyncsparse_lab.gpu.device import device_facts
-    from asyncsparse_lab.lsmr.geometry import persistent_builds
 
-    compile_many(persistent_builds(device_facts().arch))
+    found = kernel_builds(device_facts().arch)
+    compile_many(build for group in found.values() for build in group)
 
 
 def compile_geometries(geometries: Sequence[Geometry]) -> None:
@@ -314,9 +315,11 @@ def host_sync_us(count: int = 200) -> float:
     return float(np.median(wall_samples(once, count, 20)))
 
 
-def kernel_builds() -> dict[str, list[KernelBuild]]:
-    """Return the compilations behind the records of all LSMR studies, by variant."""
-    from asyncsparse_lab.lsmr.geometry import persistent_builds
-    from asyncsparse_lab.lsmr.updates import update_builds
+def kernel_builds(arch: str = "sm_90") -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind the records of the LSMR studies, by variant.
 
-    return {"persistent": persistent_builds(), "document": update_builds()}
+    They solve for one right-hand side at a time.
+    """
+    found = builds.kernel_builds(arch)
+    single = [build for build in found["persistent"] if build.constants["RHS"] == 1]
+    return {**found, "persistent": single}

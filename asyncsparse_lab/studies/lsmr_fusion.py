@@ -20,11 +20,12 @@ import numpy as np
 
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.studies.base import Case, Drawing, Table
-from asyncsparse_lab.studies.lsmr_common import kernel_builds as kernel_builds
 from asyncsparse_lab.studies.lsmr_common import times
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from asyncsparse_lab.gpu.compile import KernelBuild
 
 STUDY: Final = "lsmr-fusion"
 SIZES: Final = (6_177, 23_394, 1_000_000, 10_000_000)
@@ -51,6 +52,17 @@ def cases() -> list[Case]:
     return [
         Case(f"n{n}", params={"n": n}, seconds=10.0 if n in COUNTED_SIZES else 2.0) for n in SIZES
     ]
+
+
+def kernel_builds() -> dict[str, list[KernelBuild]]:
+    """Return the compilations behind the records of this study, by variant."""
+    from asyncsparse_lab.gpu.compile import KernelBuild
+    from asyncsparse_lab.lsmr.updates import UPDATE_SOURCE
+
+    return {
+        name: [KernelBuild(UPDATE_SOURCE, entries[0], {"WIDTH": width}, "sm_90")]
+        for name, (entries, width) in VARIANTS.items()
+    }
 
 
 def measure(case: Case) -> list[Record]:

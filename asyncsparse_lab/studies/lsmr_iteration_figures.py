@@ -37,9 +37,9 @@ def draw_breakdown(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
         names = [name for name in _ORDER if name in set(here["name"])]
         for place, name in enumerate(names):
             row = here[here["name"] == name].iloc[0]
-            left = 0.0
+            left, total = 0.0, sum(_value(row, f"result.{part}_us") for part in _PARTS)
             for part, (text, color) in _PARTS.items():
-                value = _value(row, f"result.{part}_us")
+                value = 100 * _value(row, f"result.{part}_us") / total
                 if value > 0:
                     axes.barh(
                         place, value, left=left, color=color, label="" if text in drawn else text
@@ -48,14 +48,14 @@ def draw_breakdown(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
                     left += value
             axes.text(left, place, f" {row['median_us']:.3g} us", va="center", fontsize=7)
         axes.set_yticks(range(len(names)), names, fontsize=7)
-        axes.set_xlim(right=1.12 * float(here["median_us"].max()))
+        axes.set_xlim(0, 112)
         axes.set_title(
             f"{matrix}: rows of {here['result.mean_row'].iloc[0]:.1f} on average, "
             f"{int(here['result.longest_row'].iloc[0]):,} at most",
             fontsize=9,
         )
-    panels[-1, 0].set_xlabel("time of an iteration, us")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=7)
+    panels[-1, 0].set_xlabel("share of an iteration, per cent; its wall time beside the bar")
+    figure.legend(loc="outside upper center", ncols=4, fontsize=7)
     style.provenance(figure, rows)
     columns = [f"result.{part}_us" for part in _PARTS if f"result.{part}_us" in rows]
     names = ["matrix", "name", "variant", "median_us", *columns, "result.host_syncs"]
@@ -64,9 +64,9 @@ def draw_breakdown(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
         "parts": Drawing(
             figure,
             table,
-            "An iteration of each solver in parts: what the GPU does, part by part with launches "
-            "hidden, and what is left of the wall time. The persistent kernel's exchanges are what "
-            "a probe takes on the same grid.",
+            "The shares of an iteration of each solver: what the GPU does, part by part with "
+            "launches hidden, and what is left of the wall time. The persistent kernel's exchanges "
+            "are what a probe takes on the same grid.",
         ),
         "table": Table(table, "The same in numbers, in microseconds."),
     }

@@ -14,6 +14,8 @@ from scipy import sparse
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.lsmr import StopCode, lsmr
+from asyncsparse_lab.lsmr.document import Context, SolverOptions, SparseMatrix
+from asyncsparse_lab.lsmr.document_solver import Solver
 from asyncsparse_lab.lsmr.geometry import Geometry
 from asyncsparse_lab.lsmr.persistent import prepare
 from asyncsparse_lab.matrices import load_matrix
@@ -183,3 +185,81 @@ def test_what_is_not_finite_is_refused_on_the_device(tall: tuple[Any, Any]) -> N
         lsmr(prepare(A, np.float64), bad)
     with pytest.raises(InputError, match="overflow"):
         lsmr(A * 1e200, b, backend="persistent")
+
+
+# The document's design.
+
+
+@pytest.mark.parametrize("formats", ["dual", "single"])
+@pytest.mark.parametrize("given", ["from_csc", "from_csr", "from_coo"])
+def test_the_document_solves_with_either_format(
+    formats: Any, given: str, tall: tuple[Any, Any]
+) -> None:
+    import cupy
+
+    A, b = (array.astype(np.float32) for array in tall)
+    matrix = getattr(SparseMatrix, given)(Context(), A, formats)
+    assert matrix.formats == formats
+    x = cupy.empty(A.shape[1], dtype=cupy.float32)
+    (report,) = Solver(matrix.context).solve(matrix, cupy.asarray(b), x)
+    host = lsmr(A, b, backend="host", maxiter=5000)
+    assert report.stop_code == host.istop == StopCode.LEAST_SQUARES
+    assert report.iterations == pytest.approx(host.itn, rel=0.03, abs=1)
+    assert report.host_syncs == 2 * report.iterations + 3
+    np.testing.assert_allclose(cupy.asnumpy(x), host.x, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": False}, {"float4": True}])
+def test_the_updates_of_the_document_agree(options: dict[str, bool], tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = (array.astype(np.float32) for array in tall)
+    matrix = SparseMatrix.from_csr(Context(), A)
+    solver = Solver(matrix.context)
+    memory = cupy.empty(A.shape[1] + 1, dtype=cupy.float32)
+    host = lsmr(A, b, backend="host", maxiter=5000)
+    for x in (memory[:-1], memory[1:]):  # aligned to 16 bytes, and not
+        solver.solve(matrix, b, x, SolverOptions(**options))
+        np.testing.assert_allclose(cupy.asnumpy(x), host.x, rtol=0, atol=2e-4)
+
+
+def test_the_deterministic_algorithm_gives_the_same_bits(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = (array.astype(np.float32) for array in tall)
+    matrix = SparseMatrix.from_csr(Context(), A, "dual")
+    solver = Solver(matrix.context)
+    x = cupy.empty(A.shape[1], dtype=cupy.float32)
+    found = set()
+    for _ in range(20):
+        solver.solve(matrix, b, x, SolverOptions(deterministic=True))
+        found.add(cupy.asnumpy(x).tobytes())
+    assert len(found) == 1
+
+
+def test_sparse_host_and_many_right_hand_sides_of_the_document(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A = tall[0].astype(np.float32)
+    block = np.random.default_rng(3).standard_normal((A.shape[0], 3)).astype(np.float32)
+    block[np.abs(block) < 1] = 0
+    matrix = SparseMatrix.from_csr(Context(), A)
+    solver = Solver(matrix.context)
+    many = cupy.empty((A.shape[1], 3), dtype=cupy.float32)
+    solver.solve(matrix, block, many)
+    one = cupy.empty(A.shape[1], dtype=cupy.float32)
+    solver.solve(matrix, sparse.csc_array(block[:, 1:2]), one)
+    np.testing.assert_allclose(cupy.asnumpy(one), cupy.asnumpy(many)[:, 1], rtol=0, atol=1e-4)
+    host = lsmr(A, block, backend="host", maxiter=5000)
+    np.testing.assert_allclose(cupy.asnumpy(many), host.x, rtol=0, atol=5e-4)
+
+
+def test_dense_matrices_start_and_damping_of_the_document(tall: tuple[Any, Any]) -> None:
+    A, b = (array.astype(np.float32) for array in tall)
+    start = np.ones(A.shape[1], dtype=np.float32)
+    for matrix in (A, A.toarray()):
+        found = lsmr(matrix, b, 0.5, x0=start, backend="document")
+        host = lsmr(matrix, b, 0.5, x0=start, backend="host")
+        assert (found.istop, found.backend) == (host.istop, "document")
+        assert found.true_normr == pytest.approx(host.true_normr, rel=1e-5)
+        np.testing.assert_allclose(found.x, host.x, rtol=0, atol=5e-4)

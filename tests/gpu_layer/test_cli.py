@@ -21,7 +21,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_list_names_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "kernels", "list", "--json")
     assert code == 0
-    assert [row["variant"] for row in json.loads(out)] == list(VARIANTS)
+    names = [row["variant"] for row in json.loads(out)]
+    assert names[: len(VARIANTS)] == list(VARIANTS)
+    assert set(names[len(VARIANTS) :]) == {"lsmr-persistent", "lsmr-document"}
 
 
 def test_show_in_words_and_as_json_agree(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +51,13 @@ def test_build_of_one_variant(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(out)
     assert {row["dtype_out"] for row in rows} == {"bfloat16", "float32"}
     assert all(len(row["kernel_hash"]) == 64 for row in rows)
+
+
+def test_build_of_a_solver(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "kernels", "build", "lsmr-document")
+    assert code == 0
+    assert "update_hbar_and_x WIDTH=4" in out
+    assert "9 of 9 kernels built" in out
 
 
 @pytest.mark.parametrize(

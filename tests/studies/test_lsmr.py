@@ -65,8 +65,15 @@ def test_each_study_has_its_cases_and_its_builds(name: str) -> None:
     module = load_study(name)
     cases = module.cases()
     assert len({case.name for case in cases}) == len(cases)
-    assert set(module.kernel_builds()) == {"persistent", "document"}
+    ours = {"persistent", "document"} if name != "lsmr-fusion" else set(lsmr_fusion.VARIANTS)
+    assert set(module.kernel_builds()) == ours
     assert STUDIES[name].notebook is not None
+
+
+def test_the_geometries_that_are_compared_are_among_the_builds() -> None:
+    listed = [dict(build.constants) for build in lsmr.kernel_builds()["persistent"]]
+    for geometry in lsmr.geometries():
+        assert dict(geometry.constants(np.dtype(np.float32), 1)) in listed
 
 
 def test_all_studies_take_less_than_their_minutes() -> None:
@@ -252,7 +259,9 @@ def test_the_parts_are_drawn(draw_in_theme: Draw) -> None:
     panels = items["parts"].figure.axes
     assert len(panels) == len(lsmr_breakdown.MATRICES)
     widths = sorted(round(bar.get_width(), 3) for bar in panels[0].patches)
-    assert widths == sorted([*parts.values(), *parts.values(), 4.5, 2.0])
+    shares = [100 * value / sum(parts.values()) for value in parts.values()]
+    expected = sorted([*shares, *shares, 100 * 4.5 / 6.5, 100 * 2 / 6.5])
+    assert widths == pytest.approx(expected, abs=1e-3)
     assert len(items["table"].data) == 12
 
 
