@@ -6,9 +6,12 @@ from functools import cache
 
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 
+from asyncsparse_lab.claims import STATES, claims_frame, judge, read_claims
 from asyncsparse_lab.records.frame import COMPARABLE, load_records
 from asyncsparse_lab.spmm.oracle import err_bound
+from asyncsparse_lab.studies import load_study
 
 STUDIES = (
     "bcsr-ablation",
@@ -88,3 +91,23 @@ def test_opt3_keeps_what_issue_3_asks_of_it() -> None:
         opt3 = cold.loc["bcsr-opt3", "median_us"]
         assert cold.loc["dense", "median_us"] >= 2.4 * opt3, dtype_out
         assert cold.loc["blocked-ell", "median_us"] >= 2.0 * opt3, dtype_out
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_claim_of_the_documents_ablations_has_a_state(study: str) -> None:
+    verdicts = {
+        claim.id: judge(claim, recorded(study)) for claim in read_claims() if claim.study == study
+    }
+    open_ones = {name for name, found in verdicts.items() if found.state == STATES[3]}
+    assert open_ones == set()
+
+
+@pytest.mark.parametrize("study", [name for name in STUDIES if name != "registers"])
+def test_reasons_are_told_in_numbers(study: str) -> None:
+    drawn = load_study(study).draw(recorded(study), claims_frame(study))
+    pyplot.close("all")
+    lines = drawn["reasons"].data
+    assert list(lines) == ["question", "here", "document", "because"]
+    sentences = lines["here"] + lines["because"]
+    assert sentences.str.contains(r"\d").all()
+    assert not sentences.str.contains("nan|not measured|not counted").any()
