@@ -49,6 +49,9 @@ def main() -> None:
     for name in ("8kv-stand-in", "11kv-stand-in"):
         if arguments.only in ("", name):
             tune(name, deadline)
+    for buses in (33_333, 100_000, 333_333):
+        if arguments.only in ("", "large"):
+            tune_large(buses, deadline)
 
 
 def geometries() -> Iterator[Geometry]:
@@ -77,7 +80,7 @@ def compile_all() -> None:
     float32 = np.dtype(np.float32)
     builds = {
         (name, tuple(geometry.constants(float32, 1).items()))
-        for geometry in geometries()
+        for geometry in (*geometries(), *large_geometries())
         for name in ("lsmr_persistent", "lsmr_probe")
     }
     start = time.monotonic()
@@ -164,6 +167,50 @@ def tune(name: str, deadline: float) -> None:
             try:
                 prepared = prepare(device_matrix, geometry=geometry, lane_steps=lane_steps)
                 show(prepared, geometry, lane_steps, device_b, b, exact)
+            except Exception as error:
+                print(f"{geometry}: {type(error).__name__}: {error}")
+
+
+def large_geometries() -> Iterator[Geometry]:
+    """Geometries for a matrix that does not fit into shared memory, or hardly."""
+    yield Geometry(132, 640, staged=False, together=2)
+    yield Geometry(132, 640, staged=False, together=1)
+    yield Geometry(132, 768, staged=False, together=1)
+    yield Geometry(132, 384, staged=False, together=2)
+    yield Geometry(264, 256, staged=False, together=2, blocks_per_sm=2)
+    yield Geometry(132, 640, staged=True, together=2)
+
+
+def tune_large(buses: int, deadline: float) -> None:
+    """Time a feeder for a fixed number of iterations under every geometry."""
+    A = load_matrix(f"feeder(buses={buses})").astype(np.float32)
+    m, n = A.shape
+    rng = np.random.default_rng(0)
+    b = cupy.asarray(rng.standard_normal(m, np.float32))
+    matrix = csr_matrix(A)
+    moved = 16 * A.nnz + 16 * m + 40 * n
+    print(f"feeder {A.shape} nnz {A.nnz}: {moved / 1e6:.0f} MB an iteration")
+    options = {"atol": 0.0, "btol": 0.0, "conlim": 0.0}
+    for lane_steps in (8, 4, 16):
+        for geometry in large_geometries():
+            if time.monotonic() > deadline:
+                print("out of time")
+                return
+            try:
+                prepared = prepare(matrix, geometry=geometry, lane_steps=lane_steps)
+                lsmr(prepared, b, maxiter=3)
+                times = {}
+                for limit in (20, 80):
+                    times[limit] = median_ms(
+                        lambda p=prepared, k=limit: lsmr(p, b, maxiter=k, **options)
+                    )
+                each = 1e3 * (times[80] - times[20]) / 60
+                print(
+                    f"  {geometry.blocks} x {geometry.threads} staged {geometry.staged:d} together "
+                    f"{geometry.together} lane steps {lane_steps}: {each:8.2f} us/it, "
+                    f"{moved / each / 1e6:.2f} TB/s",
+                    flush=True,
+                )
             except Exception as error:
                 print(f"{geometry}: {type(error).__name__}: {error}")
 
