@@ -36,11 +36,6 @@ class Group:
     slots: Any
     buffers: list[Any]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return int(sum(buffer.nbytes for buffer in self.buffers))
-
     def start(self, stream: Any) -> None:
         """Empty the slots and launch on a CuPy stream, which is the current one."""
         self.slots.data.memset_async(0xFF, self.slots.nbytes, stream)
@@ -83,11 +78,12 @@ class PersistentMatrix(PreparedMatrix):
         self.scaled = plan.scales is not None
         self._geometry = geometry
         self._groups: dict[int, Group] = {}
+        self._nbytes = plan.nbytes  # counted once: a solve has no time for it
 
     @property
     def nbytes(self) -> int:
         """Device memory of the layout and all buffers, in bytes."""
-        return self.plan.nbytes + sum(group.nbytes for group in self._groups.values())
+        return self._nbytes
 
     def geometry(self, rhs: int = 1) -> Geometry:
         """Return the geometry of a solve with ``rhs`` right-hand sides."""
@@ -100,6 +96,7 @@ class PersistentMatrix(PreparedMatrix):
         """Return the buffers and the launch for ``rhs`` right-hand sides, made once."""
         if rhs not in self._groups:
             self._groups[rhs] = self._make_group(rhs)
+            self._nbytes += sum(buffer.nbytes for buffer in self._groups[rhs].buffers)
         return self._groups[rhs]
 
     def _make_group(self, rhs: int) -> Group:

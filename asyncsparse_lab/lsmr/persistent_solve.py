@@ -92,7 +92,7 @@ def _solve_group(
 
     outcomes, norms = [], []
     for r in range(rhs):
-        values = dict(zip(OUTCOME_FIELDS, (float(v) for v in group.outcomes[r]), strict=True))
+        values = dict(zip(OUTCOME_FIELDS, group.outcomes[r].tolist(), strict=True))
         code = int(values["code"])
         if code == _TIMED_OUT:
             raise DeviceError(
