@@ -60,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
   }
   block_barrier();
   if (!ok) {
-    int32_t failure = shared.exchange.timed_out[0] || shared.exchange.timed_out[1] ? BARRIER_TIMED_OUT : RUNNING;
+    int32_t failure =
+        shared.exchange.timed_out[0] || shared.exchange.timed_out[1] ? BARRIER_TIMED_OUT : RUNNING;
 #pragma unroll
     for (int r = 0; r < RHS; ++r) failure = min(failure, shared.code[r]);
     if (blockIdx.x == 0 || failure == BARRIER_TIMED_OUT) solver.report(failure);

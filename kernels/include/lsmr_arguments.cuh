@@ -78,23 +78,23 @@ struct LsmrOutcome {  // of one right-hand side; doubles throughout
 };
 
 struct LsmrArguments {
-  LsmrMatrix forward;       // A: m rows
-  LsmrMatrix adjoint;       // A transposed: n rows
+  LsmrMatrix forward;           // A: m rows
+  LsmrMatrix adjoint;           // A transposed: n rows
   const int32_t* row_order;     // m: the original row behind each row of `forward`
   const int32_t* column_order;  // n: the original column behind each row of `adjoint`
-  const double* scales;     // n, in the order of `adjoint`; null without column scaling
-  const Real* b;            // m x RHS, original order
-  const Real* start;        // n x RHS, original order; null for zero
-  Real* x;                  // n x RHS, original order: the solution
-  Real* u;                  // (m + pieces of `adjoint`) x RHS
-  Real* v;                  // (n + pieces of `forward`) x RHS
-  Real* state;              // 3 x n x RHS: h, hbar, x, where they are not staged
-  double* wide_x;           // as v and u, in FP64: for the norms at the end
+  const double* scales;         // n, in the order of `adjoint`; null without column scaling
+  const Real* b;                // m x RHS, original order
+  const Real* start;            // n x RHS, original order; null for zero
+  Real* x;                      // n x RHS, original order: the solution
+  Real* u;                      // (m + pieces of `adjoint`) x RHS
+  Real* v;                      // (n + pieces of `forward`) x RHS
+  Real* state;                  // 3 x n x RHS: h, hbar, x, where they are not staged
+  double* wide_x;               // as v and u, in FP64: for the norms at the end
   double* wide_r;
-  double* slots;            // 3 x COPIES x RHS x gridDim.x, all bits set before the launch
-  double* slots_x;          // 3 x RHS x gridDim.x, all bits set before the launch
-  LsmrOutcome* outcomes;    // RHS, in memory that the host can read
-  double* history;          // maxiter x RHS x 8 likewise, or null
+  double* slots;          // 3 x COPIES x RHS x gridDim.x, all bits set before the launch
+  double* slots_x;        // 3 x RHS x gridDim.x, all bits set before the launch
+  LsmrOutcome* outcomes;  // RHS, in memory that the host can read
+  double* history;        // maxiter x RHS x 8 likewise, or null
   double damp;
   double atol;
   double btol;

@@ -32,7 +32,9 @@ __device__ __forceinline__ void store_release(double* p, double value) {
 __device__ __forceinline__ void store_relaxed(double* p, uint64_t bits) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(bits) : "memory");
 }
-__device__ __forceinline__ void block_barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
+__device__ __forceinline__ void block_barrier() {
+  asm volatile("bar.sync 0;" ::: "memory");
+}
 __device__ __forceinline__ void worker_barrier() {
   asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
 }
@@ -114,8 +116,8 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
     for (int r = 0; r < RHS; ++r) {
       sums[r] = 0.0;
       for (uint32_t block = threadIdx.x; block < gridDim.x; block += WORKERS) {
-        const double value = await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block],
-                                                       g.spin_limit);
+        const double value =
+            await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block], g.spin_limit);
         if (is_empty(value)) shared.timed_out[parity] = 1;
         sums[r] += value;
       }

@@ -18,8 +18,7 @@ __device__ __forceinline__ Part whole_part(const LsmrMatrix& matrix, const Real*
 }
 
 // Steps of slices begin .. end, which follow each other.
-__device__ __forceinline__ uint32_t steps_between(const Slice* slices, int32_t begin,
-                                                  int32_t end) {
+__device__ __forceinline__ uint32_t steps_between(const Slice* slices, int32_t begin, int32_t end) {
   if (begin == end) return 0;
   const Slice last = slices[end - 1];
   return last.first_step + last.steps - slices[begin].first_step;

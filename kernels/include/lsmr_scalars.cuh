@@ -117,8 +117,8 @@ __device__ __noinline__ Factors advance_by_alpha(Scalars& q, double alpha) {
   q.inverse_rhobar = second.inverse_r;
   q.zeta = q.cbar * q.zetabar;
   q.zetabar = -q.sbar * q.zetabar;
-  const Factors factors = {
-      q.hbar_factor, q.zeta * q.inverse_rho * q.inverse_rhobar, thetanew * q.inverse_rho};
+  const Factors factors = {q.hbar_factor, q.zeta * q.inverse_rho * q.inverse_rhobar,
+                           thetanew * q.inverse_rho};
 
   q.thetatilde = q.stilde * q.rhobar;
   q.rhodold = q.ctilde * q.rhobar;

@@ -72,7 +72,7 @@ __device__ bool Solver::start() {
     // In FP64, for u is as large as b here.
     for_rows<double, 1>(
         adjoint, g.u, place.warp, WORKER_WARPS, place.lane, [](int32_t) { return Nothing{}; },
-        [&](int32_t row, Nothing, const double(&sums)[RHS]) {
+        [&](int32_t row, Nothing, const double (&sums)[RHS]) {
 #pragma unroll
           for (int r = 0; r < RHS; ++r) {
             const Real value = Real(sums[r] * inverse_beta[r]);
@@ -100,7 +100,7 @@ __device__ bool Solver::start() {
     start_scalars(q, sqrt(own_square_v), sqrt(pick(square)) / own_size);
     q.normb = sqrt(pick(square_b)) / own_size;
     q.size = own_size;
-    shared.code[r] = q.zetabar == 0.0        ? STARTS_SOLVED
+    shared.code[r] = q.zetabar == 0.0       ? STARTS_SOLVED
                      : !isfinite(q.zetabar) ? PRODUCT_NOT_FINITE
                      : g.maxiter == 0       ? ITERATION_LIMIT
                                             : RUNNING;
