@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import InputError
@@ -18,6 +19,9 @@ from asyncsparse_lab.studies.base import Drawing, Study, Table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Parameters that choose rows -> the column that they choose by; empty or 0 chooses all.
+_CHOICES: Final = {"l2": "l2", "dtype_out": "dtype_out", "n": "n", "matrices": "matrix"}
 
 
 def open_study(name: str, records: Source = "recorded", out: str | Path = "") -> StudyReport:
@@ -78,9 +82,15 @@ class StudyReport:
         """Return all pictures and tables for these parameters, in the workbench's look.
 
         A figure with a series that was measured with an earlier kernel is stamped.
+
+        Raises
+        ------
+        InputError
+            No record is what the parameters choose.
         """
         key = repr(sorted(parameters.items()))
         if key not in self._drawn:
+            self._require_rows(parameters)
             from matplotlib import pyplot
 
             from asyncsparse_lab.studies import style
@@ -121,6 +131,21 @@ class StudyReport:
             with option_context("display.max_colwidth", None):  # sentences, whole
                 display(item.data)
         display(Markdown(f"*{item.caption}*"))
+
+    def _require_rows(self, parameters: Mapping[str, Any]) -> None:
+        rows, said = self.frame, []
+        for name, column in _CHOICES.items():
+            if not (given := parameters.get(name)):
+                continue
+            said.append(f"{name}={given!r}")
+            wanted = list(given) if isinstance(given, list | tuple) else [given]
+            there = sorted(rows[column].dropna().unique().tolist())
+            if not set(wanted) <= set(there):
+                raise InputError(
+                    f"{self.study.name} was not measured with {', '.join(said)};"
+                    f" {column} there: {', '.join(map(str, there)) or 'none'}"
+                )
+            rows = rows[rows[column].isin(wanted)]
 
     def _picture(self, name: str, item: Drawing) -> bytes:
         if self._folder is None:

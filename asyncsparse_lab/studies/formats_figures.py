@@ -34,14 +34,16 @@ def rows_of(frame: pd.DataFrame, suites: list[str]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        A suite has no record.
+        A suite has no record, or none is named.
     """
     rows = frame[frame["status"] == "passed"].copy()
     rows["suite"] = rows["case"].str.split("/").str[0]
     rows["size"] = rows["params.block"].fillna(rows["params.window"]).astype(int)
+    there = ", ".join(sorted(set(rows["suite"]))) or "none"
+    if not suites:
+        raise InputError(f"suites=[] chooses no matrix; there are: {there}")
     for suite in suites:
         if suite not in set(rows["suite"]):
-            there = ", ".join(sorted(set(rows["suite"]))) or "none"
             raise InputError(f"suite {suite!r} has no record of formats; there are: {there}")
     order = {suite: place for place, suite in enumerate(suites)}
     rows = rows[rows["suite"].isin(suites)]

@@ -58,6 +58,18 @@ def test_a_stale_series_is_stamped(toy):
     assert opened.frame["stale"].tolist() == [False, True]
 
 
+def test_parameters_that_choose_nothing_are_refused(toy):
+    opened = open_study("formats")
+    for choice, message in (
+        ({"n": 7}, r"not measured with n=7; n there: 8"),
+        ({"n": 8, "matrices": ["other"]}, r"with n=8, matrices=\['other'\]; matrix there: toy"),
+        ({"l2": "tepid"}, "with l2='tepid'; l2 there: cold"),
+    ):
+        with pytest.raises(InputError, match=message):
+            opened.draw(**choice)
+    assert toy == []
+
+
 def test_without_a_folder_nothing_is_saved(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     open_study("formats").show("line")

@@ -134,6 +134,8 @@ def test_a_cell_without_a_measurement_says_so(drawn):
 def test_a_suite_without_records_is_refused(frame):
     with pytest.raises(InputError, match=r"suite 'shared' has no record of formats; .* smoke"):
         formats.draw(frame, claims_frame("formats"))
+    with pytest.raises(InputError, match=r"suites=\[\] chooses no matrix; there are: smoke"):
+        formats.draw(frame, claims_frame("formats"), suites=[])
 
 
 def test_the_notebook_shows_all_that_is_drawn(drawn):
