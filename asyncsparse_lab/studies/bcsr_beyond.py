@@ -181,7 +181,7 @@ def _speed(rows: pd.DataFrame) -> Drawing:
         found = ratios(rows, f"variant == {name!r}", "variant == 'dense'").reset_index()
         parts.append(found.assign(variant=name))
     speeds = pd.concat(parts)
-    names = list(dict.fromkeys(rows["case"]))
+    names = list(dict.fromkeys(rows.sort_values(["matrix", "n"])["case"]))
     figure, axes = plt.subplots(figsize=(9.2, 0.36 * len(names) + 1.6))
     for shift, name in zip((-0.26, 0.0, 0.26), KERNELS, strict=True):
         own = speeds[speeds["variant"] == name].set_index("case")["ratio"].reindex(names)
@@ -195,7 +195,8 @@ def _speed(rows: pd.DataFrame) -> Drawing:
     axes.set_yticks(range(len(names)), [name.replace("-uniform-s0", "") for name in names])
     axes.invert_yaxis()
     axes.set_xlabel("times dense cuBLAS's speed, bf16 out")
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+    axes.grid(axis="y", visible=False)
     axes.margins(x=0.08)
     style.provenance(figure, rows)
     data = speeds[["variant", "case", "ratio"]].sort_values(["case", "variant"])

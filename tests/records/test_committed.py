@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pandas as pd
@@ -9,8 +10,11 @@ import pytest
 from matplotlib import pyplot
 
 from asyncsparse_lab.claims import STATES, claims_frame, judge, read_claims
+from asyncsparse_lab.gpu.inspect import sass
 from asyncsparse_lab.records.frame import COMPARABLE, load_records
 from asyncsparse_lab.spmm.oracle import err_bound
+from asyncsparse_lab.spmm.run import compile_variant
+from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS
 from asyncsparse_lab.studies import load_study
 
 STUDIES = (
@@ -22,7 +26,10 @@ STUDIES = (
     "persistent",
     "wcsr-ablation",
     "selection",
+    "bcsr-beyond",
 )
+BEYOND = {"bcsr-overlap", "bcsr-paired"}
+"""The kernels in which racecheck reports reads of a slot's work, open in issue 5."""
 
 
 @cache
@@ -57,7 +64,9 @@ def test_no_variant_in_a_figure_failed_a_check(study: str) -> None:
 @pytest.mark.parametrize("study", STUDIES)
 def test_what_passed_is_within_its_bound(study: str) -> None:
     rows = recorded(study)
-    passed = rows[rows["status"] == "passed"]
+    # Probes that leave products out are timed only.
+    passed = rows[(rows["status"] == "passed") & rows["err_bound"].notna()]
+    assert len(passed)
     assert (passed["rel_err"] <= passed["err_bound"]).all()
     # The bound is of the matrix and the output type, not of the contender.
     assert (passed.groupby("case")["err_bound"].nunique() == 1).all()
@@ -102,7 +111,9 @@ def test_every_claim_of_the_documents_ablations_has_a_state(study: str) -> None:
     assert open_ones == set()
 
 
-@pytest.mark.parametrize("study", [name for name in STUDIES if name != "registers"])
+@pytest.mark.parametrize(
+    "study", [name for name in STUDIES if name not in ("registers", "bcsr-beyond")]
+)
 def test_reasons_are_told_in_numbers(study: str) -> None:
     drawn = load_study(study).draw(recorded(study), claims_frame(study))
     pyplot.close("all")
@@ -111,3 +122,27 @@ def test_reasons_are_told_in_numbers(study: str) -> None:
     sentences = lines["here"] + lines["because"]
     assert sentences.str.contains(r"\d").all()
     assert not sentences.str.contains("nan|not measured|not counted").any()
+
+
+def test_memcheck_and_synccheck_found_nothing() -> None:
+    verified = recorded("verify").set_index("case")
+    for tool in ("memcheck", "synccheck"):
+        row = verified.loc[f"sanitize-{tool}"]
+        assert (row["status"], row["result.errors"]) == ("passed", 0)
+
+
+def test_racecheck_found_nothing_in_the_kernels_of_the_document() -> None:
+    """A finding names an offset; only in the kernels beyond it does a shared load stand there."""
+    row = recorded("verify").set_index("case").loc["sanitize-racecheck"]
+    offsets = [re.search(r"\+0x([0-9a-f]+)", text) for text in row["result.found"]]
+    assert len(offsets) == len([match for match in offsets if match]) > 0
+    accused = set()
+    for variant in VARIANTS.values():
+        for dtype_out in OUTPUT_TYPES:
+            listing = sass(compile_variant(variant, dtype_out))
+            for match in offsets:
+                assert match is not None
+                place = rf"/\*{int(match[1], 16):04x}\*/\s+(@!?U?P\d\s+)?(LD|ST|ATOM)S\b"
+                if variant.entry == "bcsr_spmm" and re.search(place, listing):
+                    accused.add(variant.name)
+    assert accused == BEYOND
