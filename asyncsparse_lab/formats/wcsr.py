@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats.arrays import (
     Array,
@@ -229,8 +231,8 @@ class WCSR:
 
 
 def _checked_pad(pad: int) -> int:
-    if pad < 1:
-        raise InputError(f"pad is {pad}, but must be at least 1")
+    if not isinstance(pad, int | np.integer) or pad < 1:
+        raise InputError(f"pad is {pad!r}, but must be a whole number of at least 1")
     return int(pad)
 
 

@@ -234,8 +234,9 @@ def test_other_bad_arguments_are_refused():
     A = sp.csr_array(np.eye(3))
     with pytest.raises(InputError, match="pair"):
         BCSR.from_csr(A, 64)
-    with pytest.raises(InputError, match="pad is 0"):
-        WCSR.from_csr(A, 64, 0)
+    for pad in (0, 8.0, "8"):
+        with pytest.raises(InputError, match=f"pad is {pad!r}"):
+            WCSR.from_csr(A, 64, pad)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
