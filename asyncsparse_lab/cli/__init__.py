@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -56,6 +57,17 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
 }
 
+# The user's choice of a place, not a bug of ours.
+_UNWRITABLE: Final = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+}
+
 
 class _LazyCommand(TyperCommand):
     """Stands for a command in the list of commands, and gives way to it when it is called."""
@@ -105,3 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except AsyncSparseError as error:
         print(f"asyncsparse: {error}", file=sys.stderr)
         sys.exit(3 if isinstance(error, DeviceError) else 1)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        print(
+            f"asyncsparse: {error.filename or 'the disk'}: {error.strerror}: choose a place that"
+            " can be written and has room",
+            file=sys.stderr,
+        )
+        sys.exit(1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -110,6 +111,21 @@ def test_an_error_of_ours_is_one_line_and_a_code(command, capsys, error, code):
     shown = capsys.readouterr()
     assert shown.err == f"asyncsparse: {error}\n"
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/a/b"), "/a/b: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk: No space left on device"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(command, capsys, error, shown):
+    command(error)
+    assert run("toy") == 1
+    assert capsys.readouterr().err == (
+        f"asyncsparse: {shown}: choose a place that can be written and has room\n"
+    )
 
 
 def test_other_errors_keep_their_traceback(command):
