@@ -134,8 +134,22 @@ def _state(state: Mapping[str, Any]) -> str:
 def _rows(claims: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for name, row in claims.iterrows():
-        measured = "" if math.isnan(row["measured"]) else f"{row['measured']:.4g}"
         relation = "" if row["relation"] == "equal" else f"{row['relation']} "
-        shown = f"{relation}{row['value']} {row['unit']}"
-        rows.append({**row, "id": name, "measured": measured, "shown": shown})
+        value = row["value"]  # with the document's digits, but no ".0" behind a large number
+        value = _number(value) if isinstance(value, float) and value >= 1000 else value
+        shown = f"{relation}{value} {row['unit']}"
+        rows.append({**row, "id": name, "measured": _measured(row), "shown": shown})
     return rows
+
+
+def _measured(claim: pd.Series[Any]) -> str:
+    if math.isnan(claim["measured"]):
+        return ""
+    if math.isnan(claim["number"]):  # words, which hold or do not
+        return "holds" if claim["measured"] == 1 else "does not hold"
+    return f"{_number(claim['measured'])} {claim['unit']}"
+
+
+def _number(value: float) -> str:
+    """Write four digits, or all before the point."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
