@@ -283,7 +283,9 @@ def _profilers() -> Iterator[Check]:
 
 def _counters(ncu: Path) -> Check:
     """Try the counters on one kernel: a container may hold ncu and still refuse them."""
-    command = [str(ncu), "--metrics", "sm__cycles_elapsed.max", "--launch-count", "1"]
+    # ncu would set the clocks to their base by itself; the card is looked at as it is.
+    command = [str(ncu), "--clock-control", "none", "--launch-count", "1"]
+    command += ["--metrics", "sm__cycles_elapsed.max"]
     try:
         ran = subprocess.run(
             [*command, sys.executable, "-c", _TINY_PROGRAM],

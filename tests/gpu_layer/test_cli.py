@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from asyncsparse_lab.cli import main
 from asyncsparse_lab.cli.doctor import Check, examine
 from asyncsparse_lab.cli.kernels import parse_constants
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.gpu.device import driver_is_loadable
+from asyncsparse_lab.gpu.device import DeviceFacts, driver_is_loadable
 from asyncsparse_lab.spmm.variants import VARIANTS
 
 
@@ -115,3 +116,64 @@ def test_doctor_goes_on_when_a_check_fails(monkeypatch: pytest.MonkeyPatch) -> N
     assert "no/such/folder" in failed[0].detail
     arrays = next(check for check in checks if check.name == "arrays")
     assert (arrays.state, arrays.remedy) == ("missing", "pip install .")
+
+
+# What the H200 said of itself; the driver's functions are replaced, the report is ours.
+H200 = DeviceFacts(
+    name="NVIDIA H200",
+    slug="nvidia-h200",
+    capability=(9, 0),
+    arch="sm_90",
+    sm_count=132,
+    l2_bytes=62914560,
+    memory_bytes=150109880320,
+    shared_bytes_per_block=232448,
+    driver="580.159.04",
+    cuda_driver="13.0",
+    cuda_runtime="13.2",
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "state", "detail"),
+    [
+        ("sm__cycles_elapsed.max cycle 4711", 0, "ok", "counters can be read"),
+        ("==ERROR== ERR_NVGPUCTRPERM", 1, "limited", "may not read the hardware counters"),
+        ("==ERROR== LibraryNotLoaded", 1, "limited", "reads no counters: ==ERROR== LibraryNot"),
+    ],
+)
+def test_doctor_with_a_gpu_tells_device_tools_and_counters(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    printed: str,
+    code: int,
+    state: str,
+    detail: str,
+) -> None:
+    from asyncsparse_lab.baselines import libraries
+    from asyncsparse_lab.cli import doctor
+
+    clocks = {"sm_clock_mhz": 1980.0, "sm_clock_max_mhz": 1980.0, "throttle_reasons": ["gpu_idle"]}
+    monkeypatch.setattr(doctor.device, "driver_is_loadable", lambda: True)
+    monkeypatch.setattr(doctor.device, "missing_gpu", lambda: None)
+    monkeypatch.setattr(doctor.device, "device_facts", lambda: H200)
+    monkeypatch.setattr(doctor.device, "free_memory", lambda: 139 * 2**30)
+    monkeypatch.setattr(doctor.device, "clock_state", lambda: clocks)
+    monkeypatch.setattr(libraries, "load_library", lambda name: None)
+    tool = tmp_path / "ncu"
+    tool.write_text(f"#!/bin/sh\necho '{printed}'\nexit {code}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(doctor, "_find_tool", lambda name: tool)
+    found = {(check.part, check.name): check for check in examine()}
+    assert found["GPU", "driver"].detail == "580.159.04 (CUDA 13.0, runtime 13.2)"
+    device = found["GPU", "NVIDIA H200"]
+    assert (device.state, device.detail) == (
+        "ok",
+        "compute capability 9.0, 132 SMs, 60 MiB L2, 139 of 140 GiB free",
+    )
+    assert "gpu_idle" in found["GPU", "clocks"].detail
+    assert {found["libraries", name].state for name in ("cublas", "cusparse")} == {"ok"}
+    assert found["profiling", "compute-sanitizer"].state == "ok"
+    counters = found["profiling", "ncu"]
+    assert counters.state == state
+    assert detail in counters.detail
