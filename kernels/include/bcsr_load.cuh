@@ -5,8 +5,8 @@
 #include "mbarrier.cuh"
 #include "tma.cuh"
 
-// Asks for TILE_K of the 64 rows of B that meet a block column, from row part * TILE_K on; rows from
-// k on and columns from n on arrive as zeros.
+// Asks for TILE_K of the 64 rows of B that meet a block column, from row part * TILE_K on; rows
+// from k on and columns from n on arrive as zeros.
 __device__ __forceinline__ void tma_load_slices(const BcsrArguments& arguments, uint32_t stage,
                                                 uint64_t* full, int32_t block_column,
                                                 int64_t first_column, int32_t part = 0) {
