@@ -63,6 +63,16 @@ class Timing:
         q1, median, q3 = (round(float(q), 3) for q in np.quantile(rounded, (0.25, 0.5, 0.75)))
         return cls(median, q1, q3, rounded, round(before, 1), round(after, 1))
 
+    def record_fields(self) -> dict[str, Any]:
+        """Return what a record holds of the samples, by its keys."""
+        return {
+            "median_us": self.median_us,
+            "q1_us": self.q1_us,
+            "q3_us": self.q3_us,
+            "sample_count": len(self.samples_us),
+            "samples_us": self.samples_us,
+        }
+
 
 class Timer(Protocol):
     """What takes one sample; the tests have one without a GPU."""

@@ -165,6 +165,28 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
 
 
+def record_identity(
+    contender: Contender, product: Product, study: str, case: str, matrix: str | None
+) -> dict[str, Any]:
+    """Return what a record says of who computed which product, by its keys."""
+    return {
+        "study": study,
+        "case": case,
+        "op": "spmm",
+        "role": contender.role,
+        "backend": contender.backend,
+        "variant": contender.variant,
+        "matrix": matrix,
+        "m": product.m,
+        "k": product.k,
+        "n": product.n,
+        "nnz": int(product.A.nnz),
+        "dtype_in": product.dtype_in,
+        "dtype_out": product.dtype_out,
+        "layout": product.layout,
+    }
+
+
 def _record(
     entry: _Entry,
     product: Product,
@@ -202,12 +224,7 @@ def _record(
             "compiler": prepared.compiler,
         }
     if status == "passed" and timing:
-        values |= {
-            "median_us": timing.median_us,
-            "q1_us": timing.q1_us,
-            "q3_us": timing.q3_us,
-            "sample_count": len(timing.samples_us),
-            "samples_us": timing.samples_us,
+        values |= timing.record_fields() | {
             "result": {
                 "useful_tflops": product.useful_flops / timing.median_us / 1e6,
                 "clock_before_mhz": timing.clock_before_mhz,
@@ -215,20 +232,7 @@ def _record(
             },
         }
     return Record(
-        study=study,
-        case=case,
-        op="spmm",
-        role=contender.role,
-        backend=contender.backend,
-        variant=contender.variant,
-        matrix=matrix,
-        m=product.m,
-        k=product.k,
-        n=product.n,
-        nnz=int(product.A.nnz),
-        dtype_in=product.dtype_in,
-        dtype_out=product.dtype_out,
-        layout=product.layout,
+        **record_identity(contender, product, study, case, matrix),
         l2=l2,
         clock="events",
         status=status,

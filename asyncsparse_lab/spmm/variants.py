@@ -242,7 +242,8 @@ class Variant:
             known = ", ".join(self.constants)
             raise InputError(f"{self.name}: no constant {', '.join(unknown)}; it has {known}")
         changed = replace(self, constants={**self.constants, **constants})
-        return replace(changed, role="probe") if changed.is_instrumented else changed
+        is_probe = any(changed.constants.get(name) for name in PROBE_CONSTANTS[1:])
+        return replace(changed, role="probe") if is_probe else changed
 
     def with_options(self, **options: int) -> Variant:
         """Return this variant with some options of the host replaced."""

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import ratios
-from asyncsparse_lab.spmm.variants import VARIANTS, Variant
+from asyncsparse_lab.spmm.variants import BLOCK, VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from asyncsparse_lab.gpu.compile import KernelBuild
+    from asyncsparse_lab.spmm.product import Product
 
 STUDY: Final = "bcsr-beyond"
 LAYERS: Final = (
@@ -62,7 +63,7 @@ def cases() -> list[Case]:
 
 def loads_only(variant: Variant) -> Variant:
     """Return the build of a variant that loads and neither multiplies nor stores."""
-    return replace(variant.with_constants(SKIP_PRODUCT=1, SKIP_STORE=1), role="probe")
+    return variant.with_constants(SKIP_PRODUCT=1, SKIP_STORE=1)
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
@@ -82,68 +83,53 @@ def measure(case: Case) -> list[Record]:
 
     kernels = [VARIANTS[name] for name in KERNELS]
     measured = measure_case(STUDY, case, kernels, [BASELINES["cublas-dense"]], seconds=0.1)
-    records = [_with_bytes(record, measured.product) for record in measured.records]
-    return records + [_probe(case, VARIANTS[name], measured.product) for name in PROBED]
+    records = measured.records + [_probe(case, VARIANTS[name], measured.product) for name in PROBED]
+    loaded = loaded_bytes(measured.product)
+    return [
+        replace(record, result={**record.result, "l2_bytes": loaded[record.variant]})
+        if record.backend == "asyncsparse" and record.status == "passed"
+        else record
+        for record in records
+    ]
 
 
-def _with_bytes(record: Record, product: Any) -> Record:
-    if record.backend != "asyncsparse" or record.status != "passed":
-        return record
-    found = {"l2_bytes": loaded_bytes(record.variant, product)}
-    return replace(record, result={**record.result, **found})
-
-
-def loaded_bytes(name: str, product: Any) -> int:
-    """Return the bytes from L2 to shared memory that a kernel's tiles ask for."""
+def loaded_bytes(product: Product) -> dict[str, int]:
+    """Return the bytes from L2 to shared memory that each kernel's tiles ask for."""
     from asyncsparse_lab.formats import BCSR
     from asyncsparse_lab.spmm.pairs import pair_schedule
 
-    block, tile = 64, VARIANTS[name].launch_geometry.tile_columns
-    column_tiles = -(-product.n // tile)
-    matrix = BCSR.from_csr(product.A, (block, block))
+    matrix = BCSR.from_csr(product.A, (BLOCK, BLOCK))
     blocks = len(matrix.block_col_idx)
-    slices = blocks
-    if VARIANTS[name].launch_geometry.pairs:
-        slices = len(pair_schedule(matrix.block_row_ptr, matrix.block_col_idx)[1])
-    return int(2 * column_tiles * (blocks * block * block + slices * block * tile))
+    steps = len(pair_schedule(matrix.block_row_ptr, matrix.block_col_idx)[1])
+    found = {}
+    for name in KERNELS:
+        geometry = VARIANTS[name].launch_geometry
+        column_tiles = -(-product.n // geometry.tile_columns)
+        slices = steps if geometry.pairs else blocks
+        values = BLOCK * (blocks * BLOCK + slices * geometry.tile_columns)
+        found[name] = 2 * column_tiles * values
+    return found
 
 
-def _probe(case: Case, variant: Variant, product: Any) -> Record:
+def _probe(case: Case, variant: Variant, product: Product) -> Record:
     """Time the loads of a variant alone, cold."""
     from asyncsparse_lab.gpu.timing import time_interleaved
+    from asyncsparse_lab.spmm.measure import record_identity
     from asyncsparse_lab.spmm.run import Ours
 
     probe = Ours(loads_only(variant))
     prepared = probe.prepare(product)
     (timing,) = time_interleaved([prepared.run], "cold", 0.05)
     return Record(
-        study=STUDY,
-        case=case.name,
-        op="spmm",
-        role=probe.role,
-        backend=probe.backend,
-        variant=probe.variant,
-        matrix=case.matrix,
-        m=product.m,
-        k=product.k,
-        n=product.n,
-        nnz=int(product.A.nnz),
-        dtype_in="bfloat16",
-        dtype_out=DTYPE_OUT,
-        layout="row-major",
+        **record_identity(probe, product, STUDY, case.name, case.matrix),
         l2="cold",
         clock="events",
         status="passed",
-        median_us=timing.median_us,
-        q1_us=timing.q1_us,
-        q3_us=timing.q3_us,
-        sample_count=len(timing.samples_us),
-        samples_us=timing.samples_us,
+        **timing.record_fields(),
         kernel_hash=prepared.kernel_hash,
         host_hash=prepared.host_hash,
         compiler=prepared.compiler,
         params=prepared.params,
-        result={"l2_bytes": loaded_bytes(variant.name, product)},
     )
 
 

@@ -117,11 +117,7 @@ def _record(case: Case, trial: Any, time: timing.Timing) -> Record:
     return Record(
         **known,
         status="passed",
-        median_us=time.median_us,
-        q1_us=time.q1_us,
-        q3_us=time.q3_us,
-        sample_count=len(time.samples_us),
-        samples_us=time.samples_us,
+        **time.record_fields(),
         result={**trial.rates(time.median_us), "clock_mhz": round(clock_mhz, 1)},
     )
 

@@ -149,6 +149,7 @@ def probe_record(
     result : callable
         From the rows of one launch to the result's numbers.
     """
+    from asyncsparse_lab.spmm.measure import record_identity
     from asyncsparse_lab.spmm.product import poison
     from asyncsparse_lab.spmm.run import Ours
 
@@ -160,20 +161,7 @@ def probe_record(
     error, bound = truth.relative_error(prepared.output), truth.err_bound(product.dtype_out)
     right = error <= bound
     return Record(
-        study=study,
-        case=case,
-        op="spmm",
-        role=probe.role,
-        backend=probe.backend,
-        variant=probe.variant,
-        matrix=matrix,
-        m=product.m,
-        k=product.k,
-        n=product.n,
-        nnz=int(product.A.nnz),
-        dtype_in=product.dtype_in,
-        dtype_out=product.dtype_out,
-        layout=product.layout,
+        **record_identity(probe, product, study, case, matrix),
         l2="cold",
         status="passed" if right else "wrong",
         reason=None if right else f"rel_err {error:.3g} exceeds {bound:.3g}",

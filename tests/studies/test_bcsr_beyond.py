@@ -55,11 +55,12 @@ def test_the_probe_is_another_build_and_never_a_kernel() -> None:
 
 def test_bytes_follow_from_the_tiles() -> None:
     product = Product.random(random_blocks(256, 320, 1.1), 1000, xp=np)
+    loaded = bcsr_beyond.loaded_bytes(product)
     blocks, wide, narrow = 4 * 5, 2, 4  # column tiles of 512 and 256 that cover 1000
-    assert bcsr_beyond.loaded_bytes("bcsr-opt3", product) == 2 * wide * blocks * 64 * (64 + 512)
+    assert loaded["bcsr-opt3"] == 2 * wide * blocks * 64 * (64 + 512)
     # Full rows share all their columns: two pairs of five steps each.
     expected = 2 * narrow * 64 * (blocks * 64 + 10 * 256)
-    assert bcsr_beyond.loaded_bytes("bcsr-paired", product) == expected
+    assert loaded["bcsr-paired"] == expected
 
 
 def test_the_picture_and_the_table(draw_in_theme: Callable[..., dict[str, Any]]) -> None:
