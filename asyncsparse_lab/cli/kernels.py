@@ -18,7 +18,8 @@ from asyncsparse_lab.errors import CompileError, InputError
 from asyncsparse_lab.gpu import inspect
 from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
 from asyncsparse_lab.lsmr.builds import kernel_builds as lsmr_builds
-from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds, find_variant
+from asyncsparse_lab.spmm.builds import Build, all_builds
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant, find_variant
 
 app = typer.Typer(
     add_completion=False,

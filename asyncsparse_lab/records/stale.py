@@ -59,12 +59,12 @@ def kernel_builds(study: str) -> dict[str, list[KernelBuild]]:
     function ``kernel_builds()`` of its module.
     """
     from asyncsparse_lab.gpu.compile import KernelBuild
-    from asyncsparse_lab.spmm.variants import all_builds
+    from asyncsparse_lab.spmm.builds import all_builds
     from asyncsparse_lab.studies import load_study
 
     builds: dict[str, list[KernelBuild]] = {}
-    for variant, dtype_out in all_builds():
-        macros = variant.macros(dtype_out)
+    for variant, *product in all_builds():
+        macros = variant.macros(*product)
         build = KernelBuild(variant.path, variant.entry, macros, variant.arch)
         builds.setdefault(variant.name, []).append(build)
     module = load_study(study)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncsparse_lab.spmm import arguments as arguments_module
 from asyncsparse_lab.spmm import layout as layout_module
@@ -29,24 +31,21 @@ if TYPE_CHECKING:
     from asyncsparse_lab.spmm.product import Product
 
 
-def compile_variant(variant: Variant, dtype_out: str) -> Artifact:
-    """Compile a variant for an output type, or find it in the cache."""
+def compile_variant(
+    variant: Variant, dtype_out: str, dtype_in: str = "bfloat16", layout: str = "row-major"
+) -> Artifact:
+    """Compile a variant for the types and layout of a product, or find it in the cache."""
     from asyncsparse_lab.gpu.compile import compile_kernel
 
-    return compile_kernel(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
-
-
-_LAYOUTS: Final = {
-    "bcsr": (arguments_module, layout_module, pairs_module),
-    "wcsr": (arguments_module, wcsr_module),
-}
+    macros = variant.macros(dtype_out, dtype_in, layout)
+    return compile_kernel(variant.path, variant.entry, macros, variant.arch)
 
 
 @cache
-def _layout_digest(format: str) -> str:
+def _layout_digest(family: str) -> str:
     """Hash what the device layout's code does: its syntax trees, without comments."""
     digest = hashlib.sha256()
-    for module in _LAYOUTS[format]:
+    for module in FAMILIES[family].modules:
         assert module.__file__ is not None
         with open(module.__file__, encoding="utf-8") as source:
             digest.update(json.dumps(_structure(ast.parse(source.read()))).encode())
@@ -78,7 +77,7 @@ def host_hash(variant: Variant) -> str:
     """Return the SHA-256 of the variant's entry and of the device layout."""
     geometry = variant.launch_geometry
     entry = [variant.name, variant.entry, variant.params, repr(geometry)]
-    digest = _layout_digest(variant.format)
+    digest = _layout_digest(variant.family)
     return hashlib.sha256(f"{json.dumps(entry)}{digest}".encode()).hexdigest()
 
 
@@ -118,10 +117,9 @@ class Ours:
         CompileError, DeviceError, MemoryLimitError, UnsupportedError
             Before anything is launched.
         """
-        artifact = compile_variant(self.kernel, product.dtype_out)
+        artifact = compile_variant(self.kernel, product.dtype_out, product.dtype_in, product.layout)
         output = product.new_output()
-        prepare = launch_wcsr if self.kernel.format == "wcsr" else _launch_bcsr
-        launch = prepare(self.kernel, artifact, product, output)
+        launch = FAMILIES[self.kernel.family].launch(self.kernel, artifact, product, output)
         return Prepared(
             run=launch.run,
             output=output,
@@ -173,3 +171,19 @@ def _open_bcsr(kernel: Variant, artifact: Artifact, A: DeviceBcsr, B: Any, C: An
             C[...] = writable
 
     return Launch(run, measurements=measurements)
+
+
+class Family(NamedTuple):
+    """How the kernels of a family are launched, and the modules whose code decides it.
+
+    ``launch`` converts A (through :meth:`Product.converted`) and makes the product a function.
+    """
+
+    launch: Callable[[Variant, Artifact, Product, Any], Launch]
+    modules: tuple[ModuleType, ...]
+
+
+FAMILIES: Final[dict[str, Family]] = {
+    "bcsr": Family(_launch_bcsr, (arguments_module, layout_module, pairs_module)),
+    "wcsr": Family(launch_wcsr, (arguments_module, wcsr_module)),
+}

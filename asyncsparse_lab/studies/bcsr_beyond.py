@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import ratios
-from asyncsparse_lab.spmm.variants import BLOCK, VARIANTS, Variant
+from asyncsparse_lab.spmm.geometry import BLOCK
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
 if TYPE_CHECKING:

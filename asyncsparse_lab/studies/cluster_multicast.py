@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.variants import BLOCK, VARIANTS, Variant, cluster_sweep, stage_bytes
+from asyncsparse_lab.spmm.builds import cluster_sweep
+from asyncsparse_lab.spmm.geometry import BLOCK, stage_bytes
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
 if TYPE_CHECKING:

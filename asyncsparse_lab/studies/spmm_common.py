@@ -54,9 +54,12 @@ def with_blocks(records: list[Record], product: Product) -> list[Record]:
     ]
 
 
-def kernel_build(variant: Variant, dtype_out: str) -> KernelBuild:
-    """Return the compilation of a variant for an output type."""
-    return KernelBuild(variant.path, variant.entry, variant.macros(dtype_out), variant.arch)
+def kernel_build(
+    variant: Variant, dtype_out: str, dtype_in: str = "bfloat16", layout: str = "row-major"
+) -> KernelBuild:
+    """Return the compilation of a variant for the types and layout of a product."""
+    macros = variant.macros(dtype_out, dtype_in, layout)
+    return KernelBuild(variant.path, variant.entry, macros, variant.arch)
 
 
 def rows_of_one_gpu(frame: pd.DataFrame, gpu: str) -> pd.DataFrame:

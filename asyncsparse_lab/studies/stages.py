@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.variants import VARIANTS, WGMMA_COLUMNS, Variant, max_stages
+from asyncsparse_lab.spmm.geometry import WGMMA_COLUMNS, max_stages
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
 if TYPE_CHECKING:

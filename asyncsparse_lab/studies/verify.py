@@ -16,16 +16,10 @@ from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.gpu.compile import KernelBuild, compile_many
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm import sanitize, verify
+from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.variants import (
-    OUTPUT_TYPES,
-    VARIANTS,
-    Build,
-    Variant,
-    all_builds,
-    find_variant,
-)
+from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant, find_variant
 from asyncsparse_lab.studies import registers
 from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL

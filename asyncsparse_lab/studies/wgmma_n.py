@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.variants import CONSUMERS, VARIANTS, WGMMA_COLUMNS, Variant
+from asyncsparse_lab.spmm.geometry import CONSUMERS, WGMMA_COLUMNS
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from asyncsparse_lab.spmm.builds import ring_sweep
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, ring_sweep
+from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS
 from asyncsparse_lab.spmm.verify import compare_launches, verify_build
 
 pytestmark = pytest.mark.gpu

@@ -12,8 +12,9 @@ from asyncsparse_lab.gpu import compile as compiling
 from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
 from asyncsparse_lab.gpu.inspect import sass, sass_counts
 from asyncsparse_lab.resources import resource_path
+from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.run import compile_variant
-from asyncsparse_lab.spmm.variants import VARIANTS, Build, all_builds
+from asyncsparse_lab.spmm.variants import VARIANTS
 
 # Variant -> instructions that have to be there, instructions that must not (local memory never).
 EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {

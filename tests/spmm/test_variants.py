@@ -10,17 +10,9 @@ import pytest
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm.arguments import BcsrArguments
-from asyncsparse_lab.spmm.variants import (
-    MAX_SHARED_BYTES,
-    VARIANTS,
-    WGMMA_COLUMNS,
-    Geometry,
-    Variant,
-    all_builds,
-    find_variant,
-    max_stages,
-    ring_sweep,
-)
+from asyncsparse_lab.spmm.builds import all_builds, ring_sweep
+from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES, WGMMA_COLUMNS, Geometry, max_stages
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant, find_variant
 
 
 def test_the_documented_limits_of_the_ring() -> None:

@@ -18,9 +18,10 @@ from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.matrices import find_call, load_suite
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
+from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.edge_cases import one_dense_row
 from asyncsparse_lab.spmm.product import Product
-from asyncsparse_lab.spmm.variants import VARIANTS, all_builds
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import (
     cluster_multicast,
     cta_times,

@@ -9,8 +9,9 @@ from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
+from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.sanitize import SanitizerOutcome
-from asyncsparse_lab.spmm.variants import VARIANTS, Build, Variant, all_builds
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.spmm.verify import CaseOutcome, LaunchOutcome
 from asyncsparse_lab.studies import registers, verify
 from asyncsparse_lab.studies.base import Case
