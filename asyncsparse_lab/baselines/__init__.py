@@ -12,7 +12,7 @@ from typing import Final
 from asyncsparse_lab.baselines.cublas import DenseGemm
 from asyncsparse_lab.baselines.cusparse import BlockedEllSpMM, BsrSpMM, CsrSpMM
 from asyncsparse_lab.baselines.pytorch import TritonBsr
-from asyncsparse_lab.spmm.product import Contender
+from asyncsparse_lab.spmm.contender import Contender
 
 _CONTENDERS: Final[tuple[Contender, ...]] = (
     DenseGemm(),

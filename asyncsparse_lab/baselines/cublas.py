@@ -25,7 +25,8 @@ from asyncsparse_lab.baselines.operands import Operands, library_operands, timed
 from asyncsparse_lab.errors import DeviceError, UnsupportedError
 from asyncsparse_lab.formats import bfloat16_bits
 from asyncsparse_lab.formats.arrays import Array, canonical_csr
-from asyncsparse_lab.spmm.product import Prepared, Product, require_memory
+from asyncsparse_lab.spmm.contender import Prepared
+from asyncsparse_lab.spmm.product import Product, require_memory
 
 ALIGNED: Final = 8
 DENSE_LIMIT_BYTES: Final = 8 << 30  # at 8 GiB of A, a product of n = 1024 takes over 5 ms

@@ -20,7 +20,8 @@ from asyncsparse_lab.baselines.operands import library_operands, timed_conversio
 from asyncsparse_lab.errors import UnsupportedError
 from asyncsparse_lab.formats import BCSR, bfloat16_bits
 from asyncsparse_lab.formats.arrays import Array
-from asyncsparse_lab.spmm.product import Prepared, Product, require_memory
+from asyncsparse_lab.spmm.contender import Prepared
+from asyncsparse_lab.spmm.product import Product, require_memory
 
 BLOCK: Final = 64
 ALIGNED: Final = 8

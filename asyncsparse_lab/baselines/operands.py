@@ -78,7 +78,10 @@ def library_operands(
     ------
     MemoryLimitError
         The workspaces would not fit; nothing was allocated.
+    UnsupportedError
+        The product is not row-major bfloat16.
     """
+    product.require("this library's adapter")
     xp, m, k, n = product.xp, product.m, product.k, product.n
     rows, inner, columns = (
         m + -m % row_multiple,

@@ -17,7 +17,8 @@ from asyncsparse_lab.baselines.cusparse import BLOCK, bsr_arrays
 from asyncsparse_lab.baselines.operands import Operands, library_operands, timed_conversion
 from asyncsparse_lab.errors import MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array
-from asyncsparse_lab.spmm.product import Prepared, Product
+from asyncsparse_lab.spmm.contender import Prepared
+from asyncsparse_lab.spmm.product import Product
 
 TILE_COLUMNS: Final = 64
 

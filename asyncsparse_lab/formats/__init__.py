@@ -12,6 +12,8 @@ from asyncsparse_lab.formats.rounding import (
     bfloat16_from_bits,
     float16_bits,
     float16_from_bits,
+    in_type,
+    round_to,
     round_to_bfloat16,
     round_to_float16,
 )
@@ -32,7 +34,9 @@ __all__ = [
     "core_matrices",
     "float16_bits",
     "float16_from_bits",
+    "in_type",
     "pad_windows",
+    "round_to",
     "round_to_bfloat16",
     "round_to_float16",
     "swizzled_tiles",

@@ -74,3 +74,19 @@ def _uint16_module(bits: Array) -> Array:
     if bits.dtype != xp.uint16:
         raise InputError(f"expected uint16 bit patterns, got {bits.dtype}")
     return xp
+
+
+def in_type(x: Array, dtype: str) -> Array:
+    """Round float32 to what a product's arrays hold: bfloat16 as bits, others as themselves.
+
+    Parameters
+    ----------
+    dtype : {"bfloat16", "float16", "float32"}
+        bfloat16 gives uint16, since no array library needs to know it.
+    """
+    return bfloat16_bits(x) if dtype == "bfloat16" else x.astype(dtype, copy=False)
+
+
+def round_to(x: Array, dtype: str) -> Array:
+    """Round float32 to the nearest bfloat16 or float16; the result is float32 again."""
+    return {"bfloat16": round_to_bfloat16, "float16": round_to_float16}[dtype](x)

@@ -22,8 +22,9 @@ from asyncsparse_lab.gpu.timing import (
     time_interleaved,
 )
 from asyncsparse_lab.records.record import Record
+from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.oracle import Reference, reference, sample_rows
-from asyncsparse_lab.spmm.product import Contender, Prepared, Product, poison
+from asyncsparse_lab.spmm.product import Product, poison
 
 L2_STATES: Final[tuple[L2State, ...]] = ("cold", "warm")
 

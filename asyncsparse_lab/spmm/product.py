@@ -1,8 +1,10 @@
 """One product C = A B on the device, shared by all contenders that compute it.
 
-A is m x k, sparse; B is k x n, dense, row-major, held as the 16-bit patterns of bf16; C is
-m x n, float32 or bf16 bits.  Values of A are rounded to bf16 on the host once, so that a kernel,
-a library and the FP64 reference all multiply exactly the same numbers.
+A is m x k, sparse; B is k x n, dense, held as the 16-bit patterns of bf16 or as float16;
+C is m x n, float32, float16 or bf16 bits.  Values of A are rounded to B's type on the host once, so
+that a kernel, a library and the FP64 reference all multiply exactly the same numbers.
+
+Both dense matrices are row-major, or both column-major: PyTorch's [tokens, features].
 
 The arrays' module is NumPy or CuPy, whichever B comes from: everything but the kernels
 themselves can be tried on a machine without a GPU.
@@ -14,19 +16,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from asyncsparse_lab.errors import InputError, MemoryLimitError
-from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
+from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array, array_module, csr_class, free_bytes
+from asyncsparse_lab.formats.rounding import in_type, round_to
 
 T = TypeVar("T")
 
 BFLOAT16_NAN: Final = 0x7FC0
-ITEM_BYTES: Final[dict[str, int]] = {"bfloat16": 2, "float32": 4}
+ITEM_BYTES: Final[dict[str, int]] = {"bfloat16": 2, "float16": 2, "float32": 4}
+INPUT_TYPES: Final = ("bfloat16", "float16")
+LAYOUTS: Final = ("row-major", "column-major")
 PADDED_ROWS: Final = 64  # B's memory goes on with zeros to a multiple of this many rows
 
 _CHUNK_ELEMENTS: Final = 1 << 26  # of B at a time: bounds the float32 temporaries to 256 MiB
@@ -34,7 +38,7 @@ _CHUNK_ELEMENTS: Final = 1 << 26  # of B at a time: bounds the float32 temporari
 
 @dataclass(frozen=True, slots=True)
 class DeviceCsr:
-    """CSR arrays of A beside B: offsets int32 (int64 above 2**31), columns int32, bf16 bits."""
+    """CSR arrays of A beside B: offsets int32 (int64 above 2**31), columns int32, B's type."""
 
     indptr: Array
     indices: Array
@@ -51,22 +55,25 @@ class Product:
         Canonical, float32, each value exactly representable in ``dtype_in``.
     n : int
         Columns of B and C.
-    dtype_in : {"bfloat16"}
+    dtype_in : {"bfloat16", "float16"}
         Type of A and B as multiplied.
-    dtype_out : {"bfloat16", "float32"}
-        Type of C.
-    layout : {"row-major"}
+    dtype_out : {"bfloat16", "float16", "float32"}
+        Type of C; float16 only from float16.
+    layout : {"row-major", "column-major"}
         Of B and C.
-    B : array of uint16, k x n
-        bf16 bits, NumPy or CuPy; any row stride, elements of a row contiguous.
-    padded_B : array of uint16 or None
+    B : array, k x n
+        bf16 bits as uint16, or float16; NumPy or CuPy; any stride between rows (columns, if
+        column-major), the elements of one contiguous.
+    padded_B : array or None
         The memory behind B when its rows go on with zeros to a multiple of 64: a library that
-        wants K padded reads it in place.
+        wants K padded reads it in place.  Row-major only.
+    out : array, m x n, or None
+        Where C goes; new memory full of NaN for each contender if None.
 
     Raises
     ------
     InputError
-        A shape, type or layout is not as described, or a value of A is not a bf16 number.
+        A shape, type or layout is not as described, or a value of A is not of ``dtype_in``.
     """
 
     A: csr_array
@@ -76,24 +83,28 @@ class Product:
     layout: str
     B: Array = field(repr=False)
     padded_B: Array | None = field(default=None, repr=False)
+    out: Array | None = field(default=None, repr=False)
     _conversions: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         _check_types(self.dtype_in, self.dtype_out, self.layout)
         m, k = self.A.shape
-        if self.B.shape != (k, self.n) or self.B.dtype != np.uint16:
+        expected = _array_type(self.dtype_in)
+        if self.B.shape != (k, self.n) or self.B.dtype != expected:
             raise InputError(
                 f"B is {self.B.shape} {self.B.dtype}: A is {m} x {k} and n is {self.n}, "
-                f"so B must be ({k}, {self.n}) uint16"
+                f"so B must be ({k}, {self.n}) {expected}"
             )
-        if self.B.size and self.n > 1 and self.B.strides[1] != 2:
-            raise InputError(f"B has strides {self.B.strides}: its rows must be contiguous")
+        if not _is_in_layout(self.B, self.layout):
+            raise InputError(
+                f"B has strides {self.B.strides}: it is not {self.layout} with contiguous elements"
+            )
         if self.A.dtype != np.float32:
-            raise InputError(f"A holds {self.A.dtype}: use Product.random, or round it to bfloat16")
+            raise InputError(f"A holds {self.A.dtype}: use Product.random, or formats.round_to")
         if not self.A.has_canonical_format:
             raise InputError("A is not canonical CSR: call A.sum_duplicates() first")
-        if (self.A.data.view(np.uint32) & 0xFFFF).any():
-            raise InputError("A holds values that bfloat16 does not: use round_to_bfloat16 first")
+        if not np.array_equal(round_to(self.A.data, self.dtype_in), self.A.data, equal_nan=True):
+            raise InputError(f"A holds values that {self.dtype_in} does not: use formats.round_to")
 
     @classmethod
     def random(
@@ -121,11 +132,11 @@ class Product:
         seed : int
             A fresh one for each measurement: results that were cached by address then show.
         row_stride : int, optional
-            Elements from one row of B to the next; n by default.
+            Elements from one row of B to the next; n by default.  Row-major only.
         first_column : int
             Elements before the first one of B in its memory: odd ones leave it unaligned.
         values : {"normal", "matrix"}
-            Standard normal values for A too, or those of A rounded to bf16.
+            Standard normal values for A too, or those of A rounded to ``dtype_in``.
         xp : module, optional
             NumPy or CuPy; CuPy by default.
 
@@ -145,6 +156,8 @@ class Product:
         stride = first_column + n if row_stride is None else row_stride
         if n < 1:
             raise InputError(f"n={n}: B needs at least one column")
+        if layout == "column-major" and (row_stride is not None or first_column):
+            raise InputError("row_stride and first_column are of row-major products: leave them")
         if first_column < 0 or stride < first_column + n:
             raise InputError(f"row_stride={stride} cannot hold {n} columns after {first_column}")
         if A.dtype.kind == "c":
@@ -158,18 +171,22 @@ class Product:
             data = A.data.astype(np.float32)
         else:
             raise InputError(f"values={values!r} is not one of normal, matrix")
-        rounded = csr_array((round_to_bfloat16(data), A.indices, A.indptr), shape=A.shape)
+        rounded = csr_array((round_to(data, dtype_in), A.indices, A.indptr), shape=A.shape)
         rounded.sum_duplicates()
 
-        memory = xp.zeros((k + -k % PADDED_ROWS, stride), dtype=xp.uint16)
-        padded_B = memory[:, first_column : first_column + n]
+        if layout == "column-major":
+            B, padded_B = xp.empty((n, k), dtype=_array_type(dtype_in)).T, None
+        else:
+            memory = xp.zeros((k + -k % PADDED_ROWS, stride), dtype=_array_type(dtype_in))
+            padded_B = memory[:, first_column : first_column + n]
+            B = padded_B[:k]
         rng = xp.random.default_rng(seed)
         step = max(1, _CHUNK_ELEMENTS // n)
         for start in range(0, k, step):
             stop = min(start + step, k)
             slab = rng.standard_normal((stop - start, n), dtype=xp.float32)
-            padded_B[start:stop] = bfloat16_bits(slab)
-        return cls(rounded, n, dtype_in, dtype_out, layout, padded_B[:k], padded_B)
+            B[start:stop] = in_type(slab, dtype_in)
+        return cls(rounded, n, dtype_in, dtype_out, layout, B, padded_B)
 
     def with_output(self, dtype_out: str) -> Product:
         """Return the same product with another output type, sharing all device memory."""
@@ -227,7 +244,7 @@ class Product:
         return DeviceCsr(
             indptr=xp.asarray(A.indptr.astype(offset_type)),
             indices=xp.asarray(A.indices.astype(np.int32)),
-            values=bfloat16_bits(xp.asarray(A.data)),
+            values=in_type(xp.asarray(A.data), self.dtype_in),
         )
 
     @cached_property
@@ -245,75 +262,34 @@ class Product:
         return 2 * int(self.A.nnz) + 2 * self.n * int(is_touched.sum())
 
     def new_output(self, rows: int | None = None, columns: int | None = None) -> Array:
-        """Return memory for C filled with NaN; more rows or columns than m x n if asked."""
+        """Return ``out``, or new memory full of NaN; the latter too for a larger shape than m x n.
+
+        It has the product's layout.
+        """
         shape = (rows or self.m, columns or self.n)
-        dtype = self.xp.float32 if self.dtype_out == "float32" else self.xp.uint16
-        output = self.xp.empty(shape, dtype=dtype)
+        if self.out is not None and shape == self.out.shape:
+            return self.out
+        dtype = _array_type(self.dtype_out)
+        if self.layout == "column-major":
+            output = self.xp.empty(shape[::-1], dtype=dtype).T
+        else:
+            output = self.xp.empty(shape, dtype=dtype)
         poison(output)
         return output
 
-
-@dataclass
-class Prepared:
-    """A contender that is ready to run on one product.
-
-    Attributes
-    ----------
-    run : callable
-        Enqueues one product on the current CuPy stream; no host synchronisation.
-    output : array, m x n
-        float32, or uint16 bits of bf16; where ``run`` leaves C.
-    preprocess_us : float
-        Conversion of A and setup, measured once.
-    params : dict
-        What was chosen: algorithm, padded, wgmma_n, stages ...
-    kernel_hash, host_hash : str or None
-        Of our kernels; None for a library.
-    compiler : str or None
-        What made the code: NVRTC's version, or the library's.
-    measurements : array or None
-        Of an instrumented build, the rows that its last run filled.
-    """
-
-    run: Callable[[], None]
-    output: Array
-    preprocess_us: float
-    params: dict[str, Any] = field(default_factory=dict)
-    kernel_hash: str | None = None
-    host_hash: str | None = None
-    compiler: str | None = None
-    measurements: Array | None = None
-
-
-class Contender(Protocol):
-    """What computes a product: one of our variants, or a library."""
-
-    @property
-    def role(self) -> str:
-        """``paper``, ``ours``, ``planner``, ``library`` or ``probe``."""
-
-    @property
-    def backend(self) -> str:
-        """``asyncsparse``, ``cublas``, ``cusparse``, ``torch`` ..."""
-
-    @property
-    def variant(self) -> str:
-        """Name within the backend."""
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """What is fixed before a product is seen."""
-
-    def prepare(self, product: Product) -> Prepared:
-        """Convert A and allocate C.
-
-        Raises
-        ------
-        UnsupportedError
-            These types or shapes are not offered.
-        MemoryLimitError
-            The converted matrix would not fit; nothing was allocated.
-        """
+    def require(
+        self,
+        who: str,
+        dtypes_in: tuple[str, ...] = ("bfloat16",),
+        layouts: tuple[str, ...] = ("row-major",),
+    ) -> None:
+        """Raise :class:`UnsupportedError` unless the product has one of these types and layouts."""
+        if self.dtype_in not in dtypes_in:
+            raise UnsupportedError(
+                f"{who} takes {' or '.join(dtypes_in)} here, not {self.dtype_in}"
+            )
+        if self.layout not in layouts:
+            raise UnsupportedError(f"{who} takes {' or '.join(layouts)}, not {self.layout}")
 
 
 def poison(output: Array) -> None:
@@ -358,9 +334,22 @@ def require_memory(needed: int, what: str, xp: Any, limit: int | None = None) ->
 
 
 def _check_types(dtype_in: str, dtype_out: str, layout: str) -> None:
-    if dtype_in != "bfloat16":
-        raise InputError(f"dtype_in={dtype_in!r}: only bfloat16 is offered")
-    if dtype_out not in ITEM_BYTES:
-        raise InputError(f"dtype_out={dtype_out!r} is not one of {', '.join(ITEM_BYTES)}")
-    if layout != "row-major":
-        raise InputError(f"layout={layout!r}: only row-major is offered")
+    if dtype_in not in INPUT_TYPES:
+        raise InputError(f"dtype_in={dtype_in!r} is not one of {', '.join(INPUT_TYPES)}")
+    outputs = (dtype_in, "float32")
+    if dtype_out not in outputs:
+        raise InputError(f"dtype_out={dtype_out!r} is not one of {', '.join(outputs)}")
+    if layout not in LAYOUTS:
+        raise InputError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}")
+
+
+def _array_type(dtype: str) -> Any:
+    """Return the NumPy type that holds values of a product's type."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def _is_in_layout(array: Array, layout: str) -> bool:
+    """Whether the elements of a row, or of a column, lie one after the other."""
+    axis = 1 if layout == "row-major" else 0
+    contiguous = array.strides[axis] == array.itemsize
+    return not array.size or array.shape[axis] == 1 or bool(contiguous)

@@ -15,6 +15,7 @@ from asyncsparse_lab.spmm import arguments as arguments_module
 from asyncsparse_lab.spmm import layout as layout_module
 from asyncsparse_lab.spmm import pairs as pairs_module
 from asyncsparse_lab.spmm import wcsr as wcsr_module
+from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.instrument import Launch, open_launch
 from asyncsparse_lab.spmm.layout import (
     DeviceBcsr,
@@ -22,7 +23,6 @@ from asyncsparse_lab.spmm.layout import (
     bcsr_arguments,
     is_aligned,
 )
-from asyncsparse_lab.spmm.product import Prepared
 from asyncsparse_lab.spmm.variants import Variant
 from asyncsparse_lab.spmm.wcsr import launch_wcsr
 

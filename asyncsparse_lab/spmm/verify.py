@@ -26,9 +26,10 @@ from asyncsparse_lab.errors import (
     UnsupportedError,
 )
 from asyncsparse_lab.formats.arrays import array_module
+from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.edge_cases import EdgeCase, make_b, random_blocks
 from asyncsparse_lab.spmm.oracle import Reference, as_float64, reference, sample_rows
-from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Contender, Prepared, Product, poison
+from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Product, poison
 from asyncsparse_lab.spmm.variants import Variant
 
 LAUNCH_LIMIT_SECONDS: Final = 120.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.product import Contender
+from asyncsparse_lab.spmm.contender import Contender
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 

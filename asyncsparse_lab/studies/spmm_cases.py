@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from asyncsparse_lab.gpu.compile import compile_many
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.contender import Contender
 from asyncsparse_lab.spmm.oracle import Reference
-from asyncsparse_lab.spmm.product import Contender, Product
+from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import Variant
 from asyncsparse_lab.studies.base import Case
 from asyncsparse_lab.studies.spmm_common import (

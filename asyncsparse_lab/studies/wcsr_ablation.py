@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.contender import Contender
 from asyncsparse_lab.spmm.geometry import WINDOW
-from asyncsparse_lab.spmm.product import Contender, Product
+from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 

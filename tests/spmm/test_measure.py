@@ -9,8 +9,9 @@ from scipy.sparse import csr_array, random_array
 from asyncsparse_lab.errors import DeviceError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats import bfloat16_bits, bfloat16_from_bits
 from asyncsparse_lab.gpu.timing import Ceilings
+from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.measure import measure_product
-from asyncsparse_lab.spmm.product import Prepared, Product
+from asyncsparse_lab.spmm.product import Product
 
 
 class FakeTimer:

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from asyncsparse_lab.errors import InputError, MemoryLimitError
+from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats import bfloat16_from_bits, round_to_bfloat16
 from asyncsparse_lab.spmm import product as product_module
 from asyncsparse_lab.spmm.product import Product, poison, predicted_bytes
@@ -117,7 +119,7 @@ def test_too_large_a_product_is_refused_before_allocating(matrix, monkeypatch):
         ({"first_column": -1}, "cannot hold"),
         ({"dtype_in": "float64"}, "dtype_in='float64'"),
         ({"dtype_out": "float16"}, "dtype_out='float16'"),
-        ({"layout": "column-major"}, "layout='column-major'"),
+        ({"layout": "diagonal"}, "layout='diagonal'"),
         ({"values": "ones"}, "values='ones'"),
     ],
 )
@@ -153,3 +155,22 @@ def test_uncanonical_matrix_is_refused(matrix):
     A = csr_array((product.A.data, product.A.indices[::-1].copy(), product.A.indptr), (70, 50))
     with pytest.raises(InputError, match="canonical"):
         Product(A, 24, "bfloat16", "float32", "row-major", product.B)
+
+
+@pytest.mark.parametrize("dtype_in", ["bfloat16", "float16"])
+def test_column_major_products_hold_transposed_memory(matrix, dtype_in):
+    options = {"dtype_in": dtype_in, "dtype_out": dtype_in, "layout": "column-major"}
+    product = Product.random(matrix, 24, **options, seed=3, xp=np)
+    assert product.B.T.flags.c_contiguous
+    assert product.new_output().T.flags.c_contiguous
+    row_major = Product.random(matrix, 24, **options | {"layout": "row-major"}, seed=3, xp=np)
+    np.testing.assert_array_equal(product.B, row_major.B)
+    with pytest.raises(UnsupportedError, match="somebody takes row-major, not column-major"):
+        product.require("somebody", dtypes_in=(dtype_in,))
+
+
+def test_an_output_of_the_callers_is_used_as_it_is(matrix):
+    product = Product.random(matrix, 24, dtype_out="float32", xp=np)
+    out = np.zeros((product.m, 24), dtype=np.float32)
+    assert replace(product, out=out).new_output() is out
+    assert not out.any()

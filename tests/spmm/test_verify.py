@@ -11,8 +11,9 @@ import pytest
 from asyncsparse_lab.errors import DeviceError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, bfloat16_bits, bfloat16_from_bits
 from asyncsparse_lab.spmm import sanitize, verify
+from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
-from asyncsparse_lab.spmm.product import Prepared, Product
+from asyncsparse_lab.spmm.product import Product
 
 CASES = {case.name: case for case in EDGE_CASES}
 QUICK = [case for case in EDGE_CASES if case.scope == "small"]

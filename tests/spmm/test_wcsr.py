@@ -16,6 +16,7 @@ from asyncsparse_lab.formats.layouts import K16, core_matrices
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm.arguments import BcsrArguments, WcsrArguments
 from asyncsparse_lab.spmm.builds import all_builds, instrumented
+from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, one_dense_row, random_matrix
 from asyncsparse_lab.spmm.instrument import (
     ROW,
@@ -25,7 +26,7 @@ from asyncsparse_lab.spmm.instrument import (
     with_measurements,
 )
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.product import Prepared, Product
+from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.run import Ours, host_hash
 from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.spmm.verify import verify_case
