@@ -61,9 +61,14 @@ class DenseGemm:
         """
         if max(product.m, product.k, product.n) >= _INT_LIMIT - ALIGNED:
             raise UnsupportedError("cublasGemmEx takes 32-bit sizes: this product is larger")
-        require_memory(predicted_bytes(product), "dense A", product.xp, self.limit_bytes)
+
+        def scatter() -> tuple[Array, float]:
+            require_memory(predicted_bytes(product), "dense A", product.xp, self.limit_bytes)
+            _library()  # refused before anything is converted
+            return timed_conversion("dense", lambda: dense_bits(product), product.xp)
+
+        A, preprocess_us = product.kept("dense", scatter)
         library = _library()
-        A, preprocess_us = timed_conversion("dense", lambda: dense_bits(product), product.xp)
         operands = library_operands(product, k_multiple=ALIGNED, column_multiple=ALIGNED)
         return Prepared(
             run=operands.around(_gemm(library, A, operands, product.dtype_out)),

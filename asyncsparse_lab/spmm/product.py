@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -87,6 +88,15 @@ class Product:
     _conversions: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        self._check_dense()
+        if self.A.dtype != np.float32:
+            raise InputError(f"A holds {self.A.dtype}: use Product.random, or formats.round_to")
+        if not self.A.has_canonical_format:
+            raise InputError("A is not canonical CSR: call A.sum_duplicates() first")
+        if not np.array_equal(round_to(self.A.data, self.dtype_in), self.A.data, equal_nan=True):
+            raise InputError(f"A holds values that {self.dtype_in} does not: use formats.round_to")
+
+    def _check_dense(self) -> None:
         _check_types(self.dtype_in, self.dtype_out, self.layout)
         m, k = self.A.shape
         expected = _array_type(self.dtype_in)
@@ -99,12 +109,6 @@ class Product:
             raise InputError(
                 f"B has strides {self.B.strides}: it is not {self.layout} with contiguous elements"
             )
-        if self.A.dtype != np.float32:
-            raise InputError(f"A holds {self.A.dtype}: use Product.random, or formats.round_to")
-        if not self.A.has_canonical_format:
-            raise InputError("A is not canonical CSR: call A.sum_duplicates() first")
-        if not np.array_equal(round_to(self.A.data, self.dtype_in), self.A.data, equal_nan=True):
-            raise InputError(f"A holds values that {self.dtype_in} does not: use formats.round_to")
 
     @classmethod
     def random(
@@ -191,9 +195,23 @@ class Product:
     def with_output(self, dtype_out: str) -> Product:
         """Return the same product with another output type, sharing all device memory."""
         other = replace(self, dtype_out=dtype_out)
-        for name in ("device_csr", "device_matrix", "compulsory_bytes"):
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
+        if "compulsory_bytes" in self.__dict__:
+            other.__dict__["compulsory_bytes"] = self.__dict__["compulsory_bytes"]
+        return other
+
+    def with_operands(
+        self, B: Array, dtype_out: str, layout: str, out: Array | None = None
+    ) -> Product:
+        """Return the product of the same A with another B, sharing all that A was converted to.
+
+        A is not checked again: that would take longer than most products.
+        """
+        other = copy(self)
+        other.B, other.n, other.padded_B = B, B.shape[1], None
+        other.dtype_out, other.layout, other.out = dtype_out, layout, out
+        for name in ("xp", "compulsory_bytes"):
+            other.__dict__.pop(name, None)
+        other._check_dense()
         return other
 
     def converted(self, name: str, convert: Callable[[csr_array], T]) -> tuple[T, float]:
@@ -208,12 +226,20 @@ class Product:
         convert : callable
             Makes it from A, on the device.
         """
-        if name not in self._conversions:
+
+        def make() -> tuple[T, float]:
             start = time.perf_counter()
             matrix = convert(self.A)
             if self.xp is not np:
                 self.xp.cuda.get_current_stream().synchronize()
-            self._conversions[name] = matrix, (time.perf_counter() - start) * 1e6
+            return matrix, (time.perf_counter() - start) * 1e6
+
+        return self.kept(name, make)
+
+    def kept(self, name: str, make: Callable[[], tuple[T, float]]) -> tuple[T, float]:
+        """Return what ``make`` gave when the name was first asked for, and its microseconds."""
+        if name not in self._conversions:
+            self._conversions[name] = make()
         return self._conversions[name]
 
     @property
@@ -236,23 +262,30 @@ class Product:
         """NumPy or CuPy, after B."""
         return array_module(self.B)
 
-    @cached_property
+    @property
     def device_csr(self) -> DeviceCsr:
         """CSR arrays of A where B is; copied once, shared by all contenders."""
-        xp, A = self.xp, self.A
-        offset_type = np.int32 if A.nnz < 2**31 else np.int64
-        return DeviceCsr(
-            indptr=xp.asarray(A.indptr.astype(offset_type)),
-            indices=xp.asarray(A.indices.astype(np.int32)),
-            values=in_type(xp.asarray(A.data), self.dtype_in),
-        )
+        xp = self.xp
 
-    @cached_property
+        def copy_arrays(A: csr_array) -> DeviceCsr:
+            offset_type = np.int32 if A.nnz < 2**31 else np.int64
+            return DeviceCsr(
+                indptr=xp.asarray(A.indptr.astype(offset_type)),
+                indices=xp.asarray(A.indices.astype(np.int32)),
+                values=in_type(xp.asarray(A.data), self.dtype_in),
+            )
+
+        return self.converted("csr", copy_arrays)[0]
+
+    @property
     def device_matrix(self) -> Any:
         """A where B is, as the CSR class of SciPy or CuPy, float32: what is converted from."""
-        xp, A = self.xp, self.A
-        arrays = (xp.asarray(A.data), self.device_csr.indices, self.device_csr.indptr)
-        return csr_class(xp)(arrays, shape=A.shape)
+        xp, csr = self.xp, self.device_csr
+
+        def copy_values(A: csr_array) -> Any:
+            return csr_class(xp)((xp.asarray(A.data), csr.indices, csr.indptr), shape=A.shape)
+
+        return self.converted("matrix", copy_values)[0]
 
     @cached_property
     def compulsory_bytes(self) -> int:
