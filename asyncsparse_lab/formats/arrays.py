@@ -111,7 +111,7 @@ def canonical_csr(A: Any) -> CanonicalCSR:
     if getattr(A, "format", None) != "csr":
         kind = getattr(A, "format", type(A).__name__)
         raise InputError(f"expected a CSR matrix, got {kind}: convert it with .tocsr()")
-    _check_csr(A)
+    check_csr(A)
     xp = array_module(A.data)
     nnz = int(A.indptr[-1])
     indptr, indices, data = A.indptr, A.indices[:nnz], A.data[:nnz]
@@ -125,7 +125,8 @@ def canonical_csr(A: Any) -> CanonicalCSR:
     return CanonicalCSR((int(m), int(k)), indptr.astype(xp.int64), indices, data)
 
 
-def _check_csr(A: Any) -> None:
+def check_csr(A: Any) -> None:
+    """Refuse arrays ``indptr``, ``indices`` and ``data`` that are no CSR matrix of ``A.shape``."""
     m, k = A.shape
     if A.data.dtype.kind not in "fciu":
         raise InputError(f"values of type {A.data.dtype}: convert them with .astype('float32')")
