@@ -97,7 +97,7 @@ class Product:
             raise InputError(f"A holds values that {self.dtype_in} does not: use formats.round_to")
 
     def _check_dense(self) -> None:
-        _check_types(self.dtype_in, self.dtype_out, self.layout)
+        check_types(self.dtype_in, self.dtype_out, self.layout)
         m, k = self.A.shape
         expected = _array_type(self.dtype_in)
         if self.B.shape != (k, self.n) or self.B.dtype != expected:
@@ -151,7 +151,7 @@ class Product:
         MemoryLimitError
             B and C would not fit; nothing was allocated.
         """
-        _check_types(dtype_in, dtype_out, layout)
+        check_types(dtype_in, dtype_out, layout)
         if xp is None:
             import cupy
 
@@ -366,7 +366,8 @@ def require_memory(needed: int, what: str, xp: Any, limit: int | None = None) ->
         )
 
 
-def _check_types(dtype_in: str, dtype_out: str, layout: str) -> None:
+def check_types(dtype_in: str, dtype_out: str, layout: str) -> None:
+    """Refuse types and a layout that no product has, by :class:`InputError`."""
     if dtype_in not in INPUT_TYPES:
         raise InputError(f"dtype_in={dtype_in!r} is not one of {', '.join(INPUT_TYPES)}")
     outputs = (dtype_in, "float32")
