@@ -202,10 +202,7 @@ class Product:
     def with_operands(
         self, B: Array, dtype_out: str, layout: str, out: Array | None = None
     ) -> Product:
-        """Return the product of the same A with another B, sharing all that A was converted to.
-
-        A is not checked again: that would take longer than most products.
-        """
+        """Return the product of the same A, converted once for all, with another B."""
         other = copy(self)
         other.B, other.n, other.padded_B = B, B.shape[1], None
         other.dtype_out, other.layout, other.out = dtype_out, layout, out
@@ -213,6 +210,18 @@ class Product:
             other.__dict__.pop(name, None)
         other._check_dense()
         return other
+
+    def with_matrix(self, A: csr_array) -> Product:
+        """Return the product of another A, not checked and not converted, with the same B."""
+        other = copy(self)
+        other.A, other._conversions = A, {}
+        other.__dict__.pop("compulsory_bytes", None)
+        return other
+
+    @property
+    def conversions(self) -> dict[str, Any]:
+        """What A was converted to so far, by name."""
+        return {name: matrix for name, (matrix, _) in self._conversions.items()}
 
     def converted(self, name: str, convert: Callable[[csr_array], T]) -> tuple[T, float]:
         """Return A in another format and the microseconds of its conversion.
