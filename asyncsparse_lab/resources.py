@@ -14,13 +14,14 @@ from typing import Final, Literal
 
 from asyncsparse_lab.errors import InputError
 
-ResourceName = Literal["kernels", "data", "suites", "recorded", "claims", "notebooks"]
+ResourceName = Literal["kernels", "data", "suites", "recorded", "peers", "claims", "notebooks"]
 
 _PLACES: Final[dict[str, str]] = {
     "kernels": "kernels",
     "data": "data",
     "suites": "data/suites",
     "recorded": "data/recorded",
+    "peers": "data/peers",
     "claims": "data/claims.toml",
     "notebooks": "notebooks",
 }
@@ -38,7 +39,7 @@ def resource_path(name: ResourceName) -> Path:
     Parameters
     ----------
     name : str
-        ``kernels``, ``data``, ``suites``, ``recorded``, ``claims`` or ``notebooks``.
+        ``kernels``, ``data``, ``suites``, ``recorded``, ``peers``, ``claims`` or ``notebooks``.
 
     Raises
     ------
