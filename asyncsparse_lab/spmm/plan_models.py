@@ -1,0 +1,153 @@
+"""Which contenders can be planned with, and the model of each.
+
+Who adds a kernel that ``auto`` may choose adds its configurations to :func:`configurations` and
+its model to :data:`MODELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.spmm import plan_works as works
+from asyncsparse_lab.spmm.cost import Work
+from asyncsparse_lab.spmm.plan_works import IntArray, Problem
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
+
+if TYPE_CHECKING:
+    from asyncsparse_lab.spmm.contender import Contender
+
+LIBRARIES: Final = (
+    "cublas-dense",
+    "cusparse-csr-alg2",
+    "cusparse-csr-alg3",
+    "cusparse-blocked-ell",
+)
+"""Names in ``baselines.BASELINES`` that are candidates."""
+
+MATCHED_CANDIDATES: Final = 2_000_000
+"""Pairs of block rows with a common column, above which the model takes neighbours as pairs:
+matching them would take longer than planning may."""
+
+_THREADS_PER_SM: Final = 2048
+_REGISTERS_PER_SM: Final = 65_536
+_OTHER_REGISTERS: Final = 64  # of a thread, besides its accumulators
+
+Params = dict[str, Any]
+
+
+def configurations() -> Iterator[Variant]:
+    """Yield every variant of ours that may be chosen; each must be among ``builds.all_builds``."""
+    for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-paired"):
+        yield VARIANTS[name]
+
+
+def kernel_name(contender: Contender) -> str:
+    """Return the key of a contender's coefficients: a variant's name, or backend and variant."""
+    name = contender.variant
+    return name if contender.backend == "asyncsparse" else f"{contender.backend}-{name}"
+
+
+def work_of(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    """Return what a kernel does for a product, and the bytes of its format of A.
+
+    Parameters
+    ----------
+    name : str
+        As :func:`kernel_name` gives it.
+    params : dict
+        Of the contender, or of its record.
+
+    Raises
+    ------
+    InputError
+        There is no model of this kernel.
+    """
+    if name not in MODELS:
+        raise InputError(f"no cost model of {name!r}; there are {', '.join(MODELS)}")
+    return MODELS[name](name, params, problem)
+
+
+def variant_of(name: str, params: Params) -> Variant:
+    """Return a variant with the constants and options that a record names."""
+    variant = VARIANTS[name]
+    constants = {
+        key: int(params[key.lower()]) for key in variant.constants if key.lower() in params
+    }
+    options = {key: int(params[key]) for key in variant.options if key in params}
+    return variant.with_constants(**constants).with_options(**options)
+
+
+def ctas_per_sm(variant: Variant, shared_bytes: int) -> int:
+    """Return the thread blocks that an SM holds, by shared memory, threads and accumulators."""
+    geometry = variant.launch_geometry
+    if geometry.persistent:
+        return 1
+    accumulators = variant.constants.get("WGMMA_N", 0) // 2
+    registers = geometry.threads * (accumulators + _OTHER_REGISTERS)
+    by_shared = shared_bytes // max(1, geometry.shared_bytes)
+    return max(
+        1, min(by_shared, _THREADS_PER_SM // geometry.threads, _REGISTERS_PER_SM // registers)
+    )
+
+
+def _blocks(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    variant = variant_of(name, params)
+    geometry = variant.launch_geometry
+    return works.blocks_work(problem, geometry.tile_columns, overlapping=geometry.stores_by_tma)
+
+
+def _pairs(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    variant = variant_of(name, params)
+    return works.pairs_work(problem, variant.launch_geometry.tile_columns, _pair_steps(problem))
+
+
+def _pair_steps(problem: Problem) -> IntArray:
+    """Return the steps of each pair: of the matching, or of neighbours where that takes long."""
+    structure = problem.structure
+    width = max(1, -(-structure.k // works.BLOCK))
+    if structure.blocks > MATCHED_CANDIDATES:
+        return structure.blocks_per_pair
+    pointer, columns = structure.block_pattern
+    counts = np.bincount(columns, minlength=width).astype(np.int64)
+    if int((counts * counts).sum()) // 2 > MATCHED_CANDIDATES:
+        return structure.blocks_per_pair
+    from asyncsparse_lab.spmm.pairs import pair_schedule
+
+    tasks, _ = pair_schedule(pointer, columns)
+    return tasks["steps"].astype(np.int64)
+
+
+def _serial_windows(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    variant = variant_of(name, params)
+    geometry = variant.launch_geometry
+    return works.windows_work(
+        problem,
+        64,
+        geometry.tile_columns,
+        variant.options["max_cols_per_task"],
+        ctas_per_sm(variant, problem.rates.shared_bytes),
+        overlapped=False,
+        split_launches=1 if problem.output_bytes == 4 else 2,
+    )
+
+
+def _csr_library(algorithm: int) -> Callable[[str, Params, Problem], tuple[Work, int]]:
+    return lambda name, params, problem: works.csr_library_work(problem, algorithm)
+
+
+MODELS: Final[dict[str, Callable[[str, Params, Problem], tuple[Work, int]]]] = {
+    "bcsr-opt3": _blocks,
+    "bcsr-overlap": _blocks,
+    "bcsr-paired": _pairs,
+    "wcsr-paper": _serial_windows,
+    "wcsr-paper-unsplit": _serial_windows,
+    "cublas-dense": lambda name, params, problem: works.dense_work(problem),
+    "cusparse-csr-alg2": _csr_library(2),
+    "cusparse-csr-alg3": _csr_library(3),
+    "cusparse-blocked-ell": lambda name, params, problem: works.blocked_ell_work(problem),
+}
+"""Kernel to its model; a kernel without one is never chosen."""

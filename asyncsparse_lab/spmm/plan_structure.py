@@ -1,0 +1,183 @@
+r"""What the cost model must know of a sparse matrix, counted once for all kernels and heights.
+
+For windows of 256 rows let ``w(i) = floor(i / 256)`` and ``s(i) = floor(i / 64) mod 4``.  One sort
+of the keys ``4 (w(i) k + j) + s(i)`` over all non-zeros (i, j) brings the entries of a column of a
+window together; the set of its quarters s is then a mask of four bits.  A histogram of the masks
+per window gives the distinct columns of the windows of 64, 128 and 256 rows at once: a window of
+64 rows is one bit, of 128 two neighbouring ones, of 256 any.  The masks of the columns of a block
+column, joined, give the 64 x 64 blocks in the same way.
+
+CPU only: NumPy, from CSR's ``indptr`` and ``indices``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncsparse_lab.formats.arrays import CanonicalCSR, canonical_csr
+
+IntArray = npt.NDArray[np.int64]
+
+HEIGHTS: Final = (64, 128, 256)
+"""Heights of windows that are counted."""
+BLOCK: Final = 64
+
+_TALL: Final = 256
+_QUARTERS: Final = _TALL // BLOCK
+_MASKS: Final = np.arange(1 << _QUARTERS)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The pattern of a sparse m x k matrix, as far as costs depend on it.
+
+    Attributes
+    ----------
+    m, k, nnz : int
+    row_lengths : int64 array, m
+        Non-zeros of each row.
+    columns : mapping
+        For each height of :data:`HEIGHTS` the columns with a non-zero in each window of so many
+        rows: int64 array, ceil(m / height).
+    blocks_per_row : int64 array, ceil(m / 64)
+        Non-empty 64 x 64 blocks of each block row.
+    blocks_per_pair : int64 array, ceil(m / 128)
+        Block columns in the union of each two neighbouring block rows.
+    touched_rows : int
+        Columns of A with a non-zero: rows of B that any kernel must read.
+    """
+
+    m: int
+    k: int
+    nnz: int
+    row_lengths: IntArray
+    columns: dict[int, IntArray]
+    blocks_per_row: IntArray
+    blocks_per_pair: IntArray
+    touched_rows: int
+    _block_masks: tuple[IntArray, npt.NDArray[np.uint8]] = field(repr=False)
+
+    @property
+    def blocks(self) -> int:
+        """Non-empty 64 x 64 blocks."""
+        return int(self.blocks_per_row.sum())
+
+    @property
+    def density(self) -> float:
+        """Share of non-zeros; 0 for a matrix without elements."""
+        return self.nnz / (self.m * self.k) if self.m and self.k else 0.0
+
+    @property
+    def block_fill(self) -> float:
+        """Non-zeros over stored values of BCSR: what the article's rule looks at."""
+        return self.nnz / (self.blocks * BLOCK * BLOCK) if self.blocks else 0.0
+
+    @cached_property
+    def block_pattern(self) -> tuple[IntArray, npt.NDArray[np.int32]]:
+        """``block_row_ptr`` and ``block_col_idx`` of BCSR with 64 x 64 blocks."""
+        keys, masks = self._block_masks
+        width = max(1, -(-self.k // BLOCK))
+        window, column = keys // width, keys % width
+        quarters = [np.flatnonzero(masks >> quarter & 1) for quarter in range(_QUARTERS)]
+        rows = np.concatenate([_QUARTERS * window[q] + s for s, q in enumerate(quarters)])
+        order = np.argsort(rows, kind="stable")  # columns ascend within each quarter already
+        columns = np.concatenate([column[q] for q in quarters])[order].astype(np.int32)
+        return _offsets(self.blocks_per_row), columns
+
+
+def structure_of(A: Any) -> Structure:
+    """Count what the cost model needs, in one sort of the non-zeros.
+
+    Parameters
+    ----------
+    A : scipy.sparse.csr_array, m x k
+
+    Raises
+    ------
+    InputError
+        ``indptr`` and ``indices`` do not describe an m x k matrix.
+    """
+    csr = canonical_csr(A)
+    (m, k), row_lengths = csr.shape, np.diff(csr.indptr)
+    windows = -(-m // _TALL)
+    columns, masks = _join(_sorted_keys(csr, row_lengths))
+    window = _window_of(columns, windows, k)
+    histogram = _histogram(window, masks, windows)
+    block_width = max(1, -(-k // BLOCK))
+    within = columns - window * k
+    touched = np.zeros(k, dtype=bool)
+    touched[within] = True
+    block_keys, block_masks = _joined(window * block_width + within // BLOCK, masks)
+    blocks = _histogram(block_keys // block_width, block_masks, windows)
+    return Structure(
+        m,
+        k,
+        len(csr.indices),
+        row_lengths,
+        {height: _count(histogram, height, m) for height in HEIGHTS},
+        _count(blocks, BLOCK, m),
+        _count(blocks, 2 * BLOCK, m),
+        int(touched.sum()),
+        (block_keys, block_masks),
+    )
+
+
+def _sorted_keys(csr: CanonicalCSR, row_lengths: IntArray) -> npt.NDArray[Any]:
+    (m, k), rows = csr.shape, np.arange(csr.shape[0], dtype=np.int64)
+    starts = _QUARTERS * k * (rows // _TALL) + rows // BLOCK % _QUARTERS
+    largest = _QUARTERS * k * -(-m // _TALL)
+    # Half the bytes, where they hold the keys, are sorted in half the time.
+    dtype = np.uint32 if largest < 2**32 else np.int64
+    keys = np.repeat(starts.astype(dtype), row_lengths)
+    keys += csr.indices.astype(dtype) * dtype(_QUARTERS)
+    keys.sort()
+    return keys
+
+
+def _join(keys: npt.NDArray[Any]) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+    """Return the distinct columns of windows, and the quarters of each as a mask."""
+    bits = np.left_shift(1, keys & keys.dtype.type(_QUARTERS - 1), dtype=np.uint8, casting="unsafe")
+    keys >>= keys.dtype.type(2)  # four quarters
+    return _joined(keys, bits)
+
+
+def _joined(
+    keys: npt.NDArray[Any], masks: npt.NDArray[np.uint8]
+) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+    """Return sorted keys once each, and the union of their masks."""
+    first = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    if not len(starts):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    return keys[starts].astype(np.int64), np.bitwise_or.reduceat(masks, starts)
+
+
+def _window_of(columns: IntArray, windows: int, k: int) -> IntArray:
+    ends = np.searchsorted(columns, np.arange(windows + 1, dtype=np.int64) * k)
+    return np.repeat(np.arange(windows, dtype=np.int64), np.diff(ends))
+
+
+def _histogram(window: IntArray, masks: npt.NDArray[np.uint8], windows: int) -> IntArray:
+    """Return how often each mask occurs in each window: windows x 16."""
+    size = len(_MASKS)
+    return np.bincount(window * size + masks, minlength=windows * size).reshape(windows, size)
+
+
+def _count(histogram: IntArray, height: int, m: int) -> IntArray:
+    """Return the entries with a bit among those of each window of this height."""
+    bits = height // BLOCK
+    members = [(_MASKS >> first) % (1 << bits) > 0 for first in range(0, _QUARTERS, bits)]
+    counts = np.stack([histogram[:, member].sum(axis=1) for member in members], axis=1)
+    return counts.ravel()[: -(-m // height)]
+
+
+def _offsets(counts: IntArray) -> IntArray:
+    pointer = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=pointer[1:])
+    return pointer

@@ -1,0 +1,294 @@
+"""What each kernel and library moves and computes for a product: the model's input.
+
+Each function returns a :class:`~asyncsparse_lab.spmm.cost.Work` and the bytes of A's format on the
+device.  They count what the kernels' designs say: which rows of B a task gathers, how wide its
+tile of C is, how many thread blocks an SM holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncsparse_lab.spmm.cost import HIDDEN, IN_TURN, OVERLAPPING, Work
+from asyncsparse_lab.spmm.plan_rates import Rates
+from asyncsparse_lab.spmm.plan_structure import BLOCK, Structure
+
+IntArray = npt.NDArray[np.int64]
+
+VALUE_BYTES: Final = 2
+INDEX_BYTES: Final = 4
+POINTER_BYTES: Final = 8
+TENSOR_CORES: Final = "tensor cores"
+FP32_UNITS: Final = "FP32 units"
+
+_STEP_COLUMNS: Final = 16  # windows are padded to whole steps of WGMMA along k
+_RING_STEP: Final = 64
+_LIBRARY_WARPS: Final = 16  # per SM
+_LIBRARY_TILE: Final = 128  # columns of a warp
+_ELL_TILE: Final = 64
+_ELL_CTAS: Final = 4
+_DENSE_TILE: Final = 128
+_DENSE_STEP: Final = 64
+# cuSPARSE's tiles and slots, and cuBLAS's, are what fits their recorded times best: the longest
+# row decides ALG3's time at the rate of one of 16 warps an SM with 128 columns each; Blocked-ELL's
+# times are whole waves of tiles of 64 columns, four an SM.
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product to be costed.
+
+    Attributes
+    ----------
+    structure : Structure
+        Of A.
+    n : int
+        Columns of B.
+    output_bytes : int
+        Of an element of C.
+    rates : Rates
+    """
+
+    structure: Structure
+    n: int
+    output_bytes: int
+    rates: Rates
+
+    def hbm_us(self, a_bytes: float, extra_bytes: float = 0.0) -> float:
+        """Return the microseconds of reading A and the touched rows of B, and writing C."""
+        structure = self.structure
+        b_bytes = VALUE_BYTES * structure.touched_rows * self.n
+        c_bytes = self.output_bytes * structure.m * self.n
+        return (a_bytes + b_bytes + c_bytes + extra_bytes) / self.rates.hbm_bytes_per_us
+
+    def tiles(self, columns: int) -> int:
+        """Return the tiles along N."""
+        return max(1, -(-self.n // columns))
+
+    def stored(self, rows: int, columns: int) -> float:
+        """Return the bytes of a tile of C, averaged over the tiles along N."""
+        return rows * self.n / self.tiles(columns) * self.output_bytes
+
+
+def blocks_work(
+    problem: Problem, tile_columns: int, *, overlapping: bool = False
+) -> tuple[Work, int]:
+    """Return the work of BCSR: a block row and a tile of C each task, B by TMA.
+
+    Parameters
+    ----------
+    overlapping : bool
+        Whether C leaves while the next tile is loaded.
+    """
+    rates, per_row = problem.rates, problem.structure.blocks_per_row
+    a_bytes = bcsr_bytes(problem.structure)
+    slice_bytes = VALUE_BYTES * BLOCK * problem.n / problem.tiles(tile_columns)
+    block_bytes = VALUE_BYTES * BLOCK * BLOCK
+    moved = per_row * (block_bytes + slice_bytes) + problem.stored(BLOCK, tile_columns)
+    flops = per_row * (2.0 * BLOCK * BLOCK * tile_columns)
+    work = Work(
+        moved / rates.tma_bytes_per_us,
+        flops / rates.mma_flops_per_us,
+        TENSOR_CORES,
+        rates.sm_count,
+        problem.hbm_us(a_bytes),
+        repeats=problem.tiles(tile_columns),
+        hbm_exponent=OVERLAPPING if overlapping else IN_TURN,
+    )
+    return work, a_bytes
+
+
+def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Work, int]:
+    """Return the work of block rows in pairs: each slice of B of a pair is loaded once.
+
+    Parameters
+    ----------
+    steps : int64 array, pairs
+        Block columns in the union of both rows.
+    """
+    rates, structure = problem.rates, problem.structure
+    a_bytes = bcsr_bytes(structure) + 16 * int(steps.sum())
+    slice_bytes = VALUE_BYTES * BLOCK * problem.n / problem.tiles(tile_columns)
+    block_bytes = VALUE_BYTES * BLOCK * BLOCK
+    per_step = structure.blocks / max(1, int(steps.sum()))
+    moved = steps * (per_step * block_bytes + slice_bytes)
+    moved = moved + problem.stored(2 * BLOCK, tile_columns)
+    flops = steps * (2.0 * per_step * BLOCK * BLOCK * tile_columns)
+    work = Work(
+        moved / rates.tma_bytes_per_us,
+        flops / rates.mma_flops_per_us,
+        TENSOR_CORES,
+        rates.sm_count,
+        problem.hbm_us(a_bytes),
+        repeats=problem.tiles(tile_columns),
+        hbm_exponent=OVERLAPPING,
+    )
+    return work, a_bytes
+
+
+def windows_work(
+    problem: Problem,
+    height: int,
+    tile_columns: int,
+    limit: int,
+    ctas_per_sm: int,
+    *,
+    overlapped: bool = True,
+    split_launches: int = 1,
+) -> tuple[Work, int]:
+    """Return the work of WCSR: a piece of a window and a tile of C each task, B gathered.
+
+    Parameters
+    ----------
+    height : int
+        Rows of a window: 64, 128 or 256.
+    limit : int
+        Columns at which windows are cut; 0 leaves them whole.
+    split_launches : int
+        Kernels besides the product when a window is cut.
+    """
+    rates, structure = problem.rates, problem.structure
+    columns = structure.columns[height]
+    padded = -(-columns // _STEP_COLUMNS) * _STEP_COLUMNS
+    lengths, split_windows = cut(padded, limit)
+    a_bytes = wcsr_bytes(structure, height)
+    tiles = problem.tiles(tile_columns)
+    row_bytes = VALUE_BYTES * (height + problem.n / tiles) + INDEX_BYTES
+    moved = lengths * row_bytes + problem.stored(height, tile_columns)
+    flops = lengths * (2.0 * height * tile_columns)
+    # float32 sums of cut windows are cleared and added to, and read for the result.
+    sums = split_windows * height * problem.n * (4 + 4 + problem.output_bytes)
+    work = Work(
+        moved / rates.gather_bytes_per_us,
+        flops / rates.mma_flops_per_us,
+        TENSOR_CORES,
+        rates.sm_count * ctas_per_sm,
+        problem.hbm_us(a_bytes, sums),
+        repeats=tiles,
+        overlapped=overlapped,
+        launches=1 + (split_launches if split_windows else 0),
+    )
+    return work, a_bytes
+
+
+def rows_work(
+    problem: Problem, tile_columns: int, piece: int, warps_per_sm: int
+) -> tuple[Work, int]:
+    """Return the work of CSR on CUDA cores: a row, or a piece of a long one, and a tile each task.
+
+    Parameters
+    ----------
+    piece : int
+        Non-zeros at which rows are cut; 0 leaves them whole.
+    """
+    rates, structure = problem.rates, problem.structure
+    a_bytes = csr_bytes(structure)
+    lengths, _ = cut(structure.row_lengths, piece)
+    tiles = problem.tiles(tile_columns)
+    width = problem.n / tiles
+    moved = lengths * (VALUE_BYTES * width + VALUE_BYTES + INDEX_BYTES)
+    moved = moved + problem.stored(1, tile_columns)
+    work = Work(
+        moved / rates.gather_bytes_per_us,
+        lengths * (2.0 * width) / rates.fma_flops_per_us,
+        FP32_UNITS,
+        rates.sm_count * warps_per_sm,
+        problem.hbm_us(a_bytes),
+        repeats=tiles,
+    )
+    return work, a_bytes
+
+
+def csr_library_work(problem: Problem, algorithm: int) -> tuple[Work, int]:
+    """Return the work of cuSPARSE on CSR: ALG2 shares non-zeros, ALG3 gives rows to warps."""
+    rates, structure = problem.rates, problem.structure
+    lengths: npt.NDArray[np.float64] = structure.row_lengths.astype(np.float64)
+    if algorithm == 2:
+        lengths = np.full(structure.m, structure.nnz / max(1, structure.m))
+    tiles = problem.tiles(_LIBRARY_TILE)
+    width = problem.n / tiles
+    a_bytes = csr_bytes(structure)
+    work = Work(
+        lengths * (VALUE_BYTES * width) / rates.gather_bytes_per_us,
+        lengths * (2.0 * width) / rates.fma_flops_per_us,
+        FP32_UNITS,
+        rates.sm_count * _LIBRARY_WARPS,
+        problem.hbm_us(a_bytes),
+        repeats=tiles,
+    )
+    return work, a_bytes
+
+
+def blocked_ell_work(problem: Problem) -> tuple[Work, int]:
+    """Return the work of cuSPARSE on Blocked-ELL: every block row as long as the longest."""
+    rates, per_row = problem.rates, problem.structure.blocks_per_row
+    width = max(1, int(per_row.max(initial=0)))
+    block_bytes = VALUE_BYTES * BLOCK * BLOCK
+    a_bytes = len(per_row) * width * (block_bytes + INDEX_BYTES)
+    lengths = np.full(len(per_row), float(width))
+    slice_bytes = VALUE_BYTES * BLOCK * _ELL_TILE
+    work = Work(
+        lengths * (block_bytes + slice_bytes) / rates.tma_bytes_per_us,
+        lengths * (2.0 * BLOCK * BLOCK * _ELL_TILE) / rates.mma_flops_per_us,
+        TENSOR_CORES,
+        rates.sm_count * _ELL_CTAS,
+        problem.hbm_us(a_bytes),
+        repeats=problem.tiles(_ELL_TILE),
+    )
+    return work, a_bytes
+
+
+def dense_work(problem: Problem) -> tuple[Work, int]:
+    """Return the work of cuBLAS: one task, m and n rounded to whole tiles; k steps in a row."""
+    rates, structure = problem.rates, problem.structure
+    m = -(-structure.m // _DENSE_TILE) * _DENSE_TILE
+    k = structure.k + -structure.k % 8
+    n = problem.tiles(_DENSE_TILE) * _DENSE_TILE
+    a_bytes = VALUE_BYTES * structure.m * k
+    untouched = VALUE_BYTES * (k - structure.touched_rows) * problem.n
+    work = Work(
+        np.zeros(1),
+        np.array([2.0 * m * k * n / rates.cublas_flops_per_us]),
+        TENSOR_CORES,
+        1,
+        problem.hbm_us(a_bytes, untouched),
+        steps=k / _DENSE_STEP,
+        hbm_exponent=HIDDEN,
+    )
+    return work, a_bytes
+
+
+def cut(lengths: IntArray, limit: int) -> tuple[IntArray, int]:
+    """Return the lengths of the pieces, and how many windows or rows are cut.
+
+    One of length c gives max(1, ceil(c / limit)) pieces, all but the last of the whole limit.
+    """
+    if not limit:
+        return lengths, 0
+    pieces = np.maximum(-(-lengths // limit), 1)
+    rest = lengths - (pieces - 1) * limit
+    whole = np.full(int((pieces - 1).sum()), limit, dtype=np.int64)
+    return np.concatenate([whole, rest]), int((pieces > 1).sum())
+
+
+def bcsr_bytes(structure: Structure) -> int:
+    """Return the bytes of BCSR on the device, with its tasks."""
+    block = VALUE_BYTES * BLOCK * BLOCK + INDEX_BYTES
+    return structure.blocks * block + (POINTER_BYTES + 16) * len(structure.blocks_per_row)
+
+
+def wcsr_bytes(structure: Structure, height: int) -> int:
+    """Return the bytes of WCSR on the device, windows padded to 16 columns."""
+    columns = structure.columns[height]
+    stored = int((-(-columns // _STEP_COLUMNS)).sum()) * _STEP_COLUMNS
+    return stored * (VALUE_BYTES * height + INDEX_BYTES) + POINTER_BYTES * (len(columns) + 1)
+
+
+def csr_bytes(structure: Structure) -> int:
+    """Return the bytes of CSR on the device."""
+    pointer = INDEX_BYTES if structure.nnz < 2**31 else POINTER_BYTES
+    return structure.nnz * (VALUE_BYTES + INDEX_BYTES) + pointer * (structure.m + 1)
