@@ -35,25 +35,26 @@ def feeder(
     coupled = np.full((3, 3), 0.3) + 0.7 * np.eye(3)
     admittance = np.linalg.inv(coupled) * flow_weight
 
+    # Rows as they lie in CSR: a branch's three have 3 entries of the far bus, which was there
+    # before, and 3 of the near one.
     phases = np.arange(3)
-    shape = (branches, 3, 3)
-    rows = np.broadcast_to(3 * np.arange(branches)[:, None, None] + phases[:, None], shape).ravel()
-    near = np.broadcast_to(3 * np.arange(1, buses)[:, None, None] + phases, shape).ravel()
-    far = np.broadcast_to(3 * parent[1:, None, None] + phases, shape).ravel()
-    values = (admittance / impedance[:, None, None]).ravel()
-    own = np.arange(3 * buses)
-    result = sp.coo_array(
-        (
-            np.concatenate((values, -values, np.full(own.size, voltage_weight))),
-            (
-                np.concatenate((rows, rows, 3 * branches + own)),
-                np.concatenate((near, far, own)),
-            ),
-        ),
-        shape=(3 * branches + own.size, own.size),
-    ).tocsr()
-    result.sum_duplicates()
-    return csr_array(result)
+    flows, unknowns = 3 * branches, 3 * buses
+    indices = np.empty(18 * branches + unknowns, dtype=np.int64)
+    values = np.empty(indices.size)
+    of_flow = indices[: 18 * branches].reshape(branches, 3, 2, 3)
+    of_flow[:, :, 0] = (3 * parent[1:, None] + phases)[:, None]
+    of_flow[:, :, 1] = (3 * np.arange(1, buses)[:, None] + phases)[:, None]
+    indices[18 * branches :] = np.arange(unknowns)
+    flow = values[: 18 * branches].reshape(branches, 3, 2, 3)
+    flow[:, :, 1] = admittance / impedance[:, None, None]
+    flow[:, :, 0] = -flow[:, :, 1]
+    values[18 * branches :] = voltage_weight
+    indptr = np.empty(flows + unknowns + 1, dtype=np.int64)
+    indptr[: flows + 1] = 6 * np.arange(flows + 1)
+    indptr[flows + 1 :] = 6 * flows + np.arange(1, unknowns + 1)
+    result = csr_array((values, indices, indptr), shape=(flows + unknowns, unknowns))
+    result.has_sorted_indices = result.has_canonical_format = True
+    return result
 
 
 def right_hand_side(
