@@ -16,29 +16,31 @@ __device__ __forceinline__ Tile persistent_tile(const BcsrArguments& arguments, 
 }
 
 extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
-    bcsr_spmm(const __grid_constant__ Instrumented<BcsrArguments> arguments) {
-  Arrival arrival;
+    bcsr_spmm(const __grid_constant__ Clocked<BcsrArguments> arguments) {
+  RoleClock clock;
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Ring ring;
   uint32_t stages = aligned_stages(dynamic_shared);
   if (threadIdx.x == 0) {
-    ring.open(arguments, 1 + CONSUMERS);
+    ring.begin_noting(clock);
     initialise_ring(arguments, ring, CONSUMERS);
   }
   __syncthreads();
-  ring.enter(arrival);
+  clock.lap(&RoleRow::setup);
 
   int64_t tiles = arguments.block_rows * ((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
   RingPosition<STAGES> position;
   if (threadIdx.x < WARPGROUP_THREADS) {
     release_registers<PRODUCER_REGISTERS>();
+    clock.read_both_early(arguments, 1 + CONSUMERS);
     if (threadIdx.x != 0) return;
     for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
       Tile tile = persistent_tile(arguments, index);
-      produce_tile(arguments, ring, stages, position, tile.first_column,
+      produce_tile(arguments, ring, clock, stages, position, tile.first_column,
                    arguments.block_row_ptr[tile.block_row],
                    arguments.block_row_ptr[tile.block_row + 1]);
     }
+    clock.read_both_late(arguments, 1 + CONSUMERS);
   } else {
     claim_registers<CONSUMER_REGISTERS>();
     int consumer = threadIdx.x / WARPGROUP_THREADS - 1;
@@ -46,15 +48,14 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
       Tile tile = persistent_tile(arguments, index);
       int64_t blocks =
           arguments.block_row_ptr[tile.block_row + 1] - arguments.block_row_ptr[tile.block_row];
-      ring.settle(blocks);
-      Stopwatch resetting;
+      clock.fetched(blocks);
       float accumulators[WGMMA_N / 2] = {};
-      ring.reset(resetting, accumulators);
-      consume_tile(accumulators, ring, stages, position, consumer, blocks, LocalRelease{ring});
-      Stopwatch storing;
+      clock.zeroed(accumulators);
+      consume_tile(accumulators, ring, clock, stages, position, consumer, blocks,
+                   LocalRelease{ring, clock});
       store_tile(arguments, accumulators, tile, consumer);
-      ring.stored(storing);
+      clock.stored(blocks);
     }
   }
-  ring.exit();
+  clock.write(arguments, 1 + CONSUMERS);
 }

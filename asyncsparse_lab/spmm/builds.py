@@ -31,11 +31,22 @@ def cluster_sweep() -> list[Variant]:
 
 
 def instrumented() -> list[Variant]:
-    """Return the probes of every kernel that can count its cycles."""
+    """Return the probes of every kernel that can count its cycles.
+
+    INSTRUMENT=2 also times the release of ring slots and the producer's waits for them.
+    """
     names = ("bcsr-opt3", "bcsr-persistent", "bcsr-persistent-swizzle", "wcsr-paper",
              "wcsr-paper-unsplit")  # fmt: skip
-    kernels = [*(VARIANTS[name] for name in names), *cluster_sweep()]
-    return [kernel.with_constants(INSTRUMENT=1) for kernel in kernels]
+    light = [VARIANTS[name].with_constants(INSTRUMENT=1) for name in names]
+    full = [VARIANTS["bcsr-opt3"], *cluster_sweep()]
+    return light + [kernel.with_constants(INSTRUMENT=2) for kernel in full]
+
+
+def unfenced(variant: Variant) -> Variant | None:
+    """Return the probe of a multicast kernel whose remote arrivals have no fence, if it has any."""
+    if variant.constants.get("CLUSTER", 1) == 1:
+        return None
+    return variant.with_constants(UNFENCED=1)
 
 
 def all_builds() -> list[Build]:
@@ -55,5 +66,7 @@ def all_builds() -> list[Build]:
         builds += [Build(variant, dtype) for dtype in OUTPUT_TYPES]
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in VARIANTS.values()]
     builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
+    bare = filter(None, map(unfenced, cluster_sweep()))
+    builds += [Build(variant, "bfloat16") for variant in bare]
     unique = {(b.variant.name, tuple(sorted(b.variant.params.items())), *b[1:]): b for b in builds}
     return list(unique.values())

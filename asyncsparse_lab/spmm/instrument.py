@@ -1,7 +1,8 @@
 """Builds that count their own cycles: the rows that they fill, and how they are launched.
 
-Such a build (``INSTRUMENT=1``) is a probe: what it counts explains the time of the kernel, which
-is measured without it.  ``kernels/include/instrument.cuh`` fills the rows.
+Such a build (``INSTRUMENT`` 1 or 2) is a probe: what it counts explains the time of the kernel,
+which is measured without it.  ``kernels/include/role_clock.cuh`` fills the rows of BCSR's ring
+kernels, ``instrument.cuh`` those of WCSR's.
 """
 
 from __future__ import annotations
@@ -28,11 +29,23 @@ ROW: Final = np.dtype(
         )
     ]
 )  # fmt: skip
-"""Mirror of ``InstrumentRow``: one role of one thread block; cycles unless named otherwise."""
+"""Mirror of ``InstrumentRow``: one thread block of WCSR; cycles unless named otherwise."""
+
+ROLE_ROW: Final = np.dtype(
+    [(name, np.uint64) for name in ("begin_clock", "end_clock", "read_clock", "read_ns")]
+    + [
+        (name, np.uint32)
+        for name in (
+            "sm", "tiles", "blocks", "waits", "setup", "fetch", "reset", "first_wait", "wait",
+            "multiply", "release", "drain", "epilogue", "leave", "remote_wait", "unused",
+        )
+    ]
+)  # fmt: skip
+"""Mirror of ``RoleRow``: one role of one thread block of a ring kernel; cycles likewise."""
 
 
 class MeasuredBcsrArguments(BcsrArguments):
-    """Mirror of ``MeasuredArguments<BcsrArguments>``, aligned like its tensor maps."""
+    """Mirror of ``ClockedArguments<BcsrArguments>``, aligned like its tensor maps."""
 
     _fields_ = (  # type: ignore[assignment]  # ctypes appends them to the base's
         ("measurements", ctypes.c_uint64),
@@ -95,11 +108,12 @@ def open_launch(
     if kernel.is_instrumented:
         import cupy
 
-        measurements = cupy.zeros((grid, roles, ROW.itemsize), dtype=cupy.uint8)
+        row = row_type(kernel)
+        measurements = cupy.zeros((grid, roles, row.itemsize), dtype=cupy.uint8)
         taken = with_measurements(arguments, int(measurements.data.ptr))
     launch = load(artifact).prepare(grid, geometry.threads, geometry.shared_bytes, taken)
-    if measurements is None:
-        return launch, None
+    if measurements is None or kernel.format == "bcsr":  # a ring kernel writes its rows anew
+        return launch, measurements
 
     def run() -> None:
         import cupy
@@ -122,7 +136,16 @@ def with_measurements(arguments: BcsrArguments | WcsrArguments, address: int) ->
     return measured
 
 
+def row_type(kernel: Variant) -> np.dtype[Any]:
+    """Return what a row of an instrumented build holds."""
+    return ROLE_ROW if kernel.format == "bcsr" else ROW
+
+
 def read_rows(measurements: Any) -> NDArray[Any]:
-    """Return the rows of an instrumented build's last run, thread blocks x roles of :data:`ROW`."""
+    """Return the rows of an instrumented build's last run, thread blocks x roles.
+
+    Their size tells their type: :data:`ROLE_ROW` or :data:`ROW`.
+    """
     host = measurements.get() if hasattr(measurements, "get") else measurements
-    return np.ascontiguousarray(host).view(ROW)[:, :, 0]
+    row = ROLE_ROW if host.shape[-1] == ROLE_ROW.itemsize else ROW
+    return np.ascontiguousarray(host).view(row)[:, :, 0]

@@ -39,7 +39,7 @@ from asyncsparse_lab.spmm.geometry import (
 
 OUTPUT_TYPES = ("bfloat16", "float32")
 """What every kernel writes; one that reads float16 writes that too."""
-PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT", "SKIP_PRODUCT", "SKIP_STORE")
+PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT", "SKIP_PRODUCT", "SKIP_STORE", "UNFENCED")
 """Constants that every variant takes: builds that are tested or looked into, never timed."""
 
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "bcsr_load.cuh"
-#include "instrument.cuh"
+#include "role_clock.cuh"
 
 #ifndef STAGES
 #define STAGES 3
@@ -19,7 +19,7 @@ constexpr int CONSUMER_REGISTERS = INSTRUMENT != 0 ? 232 : 240;
 
 constexpr int RING_THREADS = (1 + CONSUMERS) * WARPGROUP_THREADS;
 
-struct Ring : Instruments<STAGES> {
+struct Ring : ReleaseTimes<STAGES> {
   uint64_t full[STAGES];
   uint64_t empty[STAGES];
 };
@@ -67,20 +67,22 @@ __device__ __forceinline__ void initialise_ring(const BcsrArguments& arguments, 
 // Waits until the consumers have read what a slot held. A fresh slot counts as empty: waiting for
 // the parity before the first returns at once.
 __device__ __forceinline__ void wait_empty(Ring& ring, const RingPosition<STAGES>& position) {
-  Stopwatch watch;
   mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
-  ring.waited_empty(watch, position.slot);
 }
 
 // Fills slots with the blocks begin .. end - 1 of a block row. `position` lives on from tile to
 // tile in kernels that compute several.
 __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
-                                             uint32_t stages, RingPosition<STAGES>& position,
-                                             int64_t first_column, int64_t begin, int64_t end) {
+                                             RoleClock& clock, uint32_t stages,
+                                             RingPosition<STAGES>& position, int64_t first_column,
+                                             int64_t begin, int64_t end) {
   for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
+    clock.wait_begins();
     wait_empty(ring, position);
+    clock.wait_ended();
     tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
                    walk.a_row, walk.column, first_column);
+    ring.count_wait(position.slot, clock);
     position.advance();
   }
 }
@@ -89,33 +91,38 @@ __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Rin
 // called once for each slot when wgmma has read it.
 template <class Release>
 __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2], Ring& ring,
-                                             uint32_t stages, RingPosition<STAGES>& position,
-                                             int consumer, int64_t blocks, Release release) {
+                                             RoleClock& clock, uint32_t stages,
+                                             RingPosition<STAGES>& position, int consumer,
+                                             int64_t blocks, Release release) {
   pin_accumulators(accumulators);
   int previous = -1;
   for (int64_t block = 0; block < blocks; ++block) {
     uint32_t stage = stages + position.slot * STAGE_BYTES;
-    Stopwatch watch;
     mbarrier_wait(&ring.full[position.slot], position.parity);
-    ring.waited_full(watch, block == 0);
+    clock.waited_full(block == 0);
     multiply_block(accumulators, stage, consumer_slices(stage, consumer));
     // One group stays in flight; the one before it is done, and so is its slot.
     wgmma_wait<1>();
+    clock.multiplied();
     if (previous >= 0) release(previous);
+    clock.released();
     previous = position.slot;
     position.advance();
   }
   wgmma_wait<0>();
   pin_accumulators(accumulators);
+  clock.lap(&RoleRow::drain);
   if (previous >= 0) release(previous);
+  clock.released();
 }
 
 // The release within one CTA: one thread of the warpgroup arrives.
 struct LocalRelease {
   Ring& ring;
+  const RoleClock& clock;
 
   __device__ __forceinline__ void operator()(int slot) const {
-    ring.note_release(slot);
+    ring.note_release(slot, clock);
     if (threadIdx.x % WARPGROUP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
   }
 };

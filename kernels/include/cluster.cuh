@@ -29,6 +29,20 @@ __device__ __forceinline__ void mbarrier_arrive_remote(uint64_t* barrier, uint32
       : "memory");
 }
 
+// The same without a fence. The release at cluster scope above is compiled to a fence of the whole
+// GPU (SASS: MEMBAR.ALL.GPU); at the scope of a CTA it is the arrival alone. That is enough where
+// what came before it are reads of wgmma, which have been waited for.
+__device__ __forceinline__ void mbarrier_arrive_remote_unfenced(uint64_t* barrier, uint32_t rank) {
+  debug_delay(4);
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cta.shared::cluster.b64 _, [remote];\n}" ::"r"(
+          shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
 // One load whose box lands at the same offset in every CTA of `mask`, and is counted on the
 // barrier at the same offset in each.
 __device__ __forceinline__ void tma_multicast_2d(uint32_t destination, const TensorMap* map,
