@@ -13,7 +13,13 @@ from asyncsparse_lab.records import local_folder
 from asyncsparse_lab.studies import STUDIES, find_study, load_study
 from asyncsparse_lab.studies.base import Study
 from asyncsparse_lab.studies.provenance import device_folder
-from asyncsparse_lab.studies.runner import Outcome, parse_duration, plan_study, run_study
+from asyncsparse_lab.studies.runner import (
+    Outcome,
+    parse_duration,
+    parse_shard,
+    plan_study,
+    run_study,
+)
 
 
 def measure(
@@ -25,6 +31,12 @@ def measure(
         str | None, typer.Option(help="Begin no case that would end later: 540s, 9m, 1h.")
     ] = None,
     only: Annotated[str | None, typer.Option(help="A part of case names, or a pattern.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="Matrices of this suite, for a study that takes one.")
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(help="i/k: the i-th of k shares of the cases, a machine each.")
+    ] = "1/1",
     again: Annotated[bool, typer.Option("--again", help="Measure also what is there.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cases left and the minutes they take.")
@@ -41,7 +53,9 @@ def measure(
     for entry in entries:
         module = load_study(entry.name)
         folder = out if out is not None else local_folder() / _folder_name(entry, dry_run)
-        plan = plan_study(entry, module, folder, only=only, again=again)
+        plan = plan_study(
+            entry, module, folder, suite=suite, only=only, shard=parse_shard(shard), again=again
+        )
         if dry_run:
             for case in plan.cases:
                 print(f"{entry.name}  {case.name}  {case.seconds:.0f} s")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.records import Record, newest, read_records, record_folders
+from asyncsparse_lab.records import Record, newest, read_records, read_study, record_folders
 from asyncsparse_lab.records import merge as merge_folders
 from asyncsparse_lab.records.compare import compare as compare_records
 from asyncsparse_lab.records.files import RUNS
@@ -72,7 +72,7 @@ def _status(name: str, source: Any) -> Iterator[dict[str, Any]]:
     folders: list[Path | None] = []
     folders += [path for path in record_folders(source) if (path.name == "cpu") == on_cpu]
     for folder in folders or [None]:
-        held = [] if folder is None else newest(read_records(folder / f"{name}.jsonl"))
+        held = [] if folder is None else newest(read_study(folder, name))
         flags = stale_flags(name, held)
         stale = {record.case for record, flag in zip(held, flags, strict=True) if flag}
         missing = cases.keys() - {record.case for record in held}

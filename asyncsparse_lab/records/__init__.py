@@ -1,6 +1,7 @@
 """Measurements as data: the record, its files, merging, staleness, comparison.
 
-A study's records are JSON lines in ``<folder>/<study>.jsonl``, the provenance of the runs that
+A study's records are JSON lines in ``<folder>/<study>.jsonl`` (a large study has a file for each
+part, ``<study>.<part>.jsonl``), the provenance of the runs that
 made them in ``<folder>/runs.jsonl``.  Folders are ``data/recorded/<gpu>`` (committed) and
 ``data/local/<gpu>`` (one's own, ignored by git).
 """
@@ -13,7 +14,10 @@ from asyncsparse_lab.records.files import (
     newest,
     read_records,
     read_runs,
+    read_study,
     record_folders,
+    study_path,
+    study_paths,
 )
 from asyncsparse_lab.records.record import Record
 
@@ -26,5 +30,8 @@ __all__ = [
     "newest",
     "read_records",
     "read_runs",
+    "read_study",
     "record_folders",
+    "study_path",
+    "study_paths",
 ]

@@ -35,6 +35,27 @@ def record_folders(source: Source = "recorded") -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
 
 
+def study_path(folder: Path, study: str, part: str = "") -> Path:
+    """Return the file of a study's records, or of a part of it."""
+    return folder / (f"{study}.{part}.jsonl" if part else f"{study}.jsonl")
+
+
+def study_paths(folder: Path, study: str) -> list[Path]:
+    """Return the files of a study that are there, whole or in parts, sorted by name."""
+    return sorted({*folder.glob(f"{study}.jsonl"), *folder.glob(f"{study}.*.jsonl")})
+
+
+def read_study(folder: Path, study: str) -> list[Record]:
+    """Read all records of a study in a folder; none if there is no file.
+
+    Raises
+    ------
+    RecordError
+        A complete line is not a record; names the file and the line.
+    """
+    return [record for path in study_paths(folder, study) for record in read_records(path)]
+
+
 def _whole_lines(path: Path) -> tuple[list[str], bool]:
     """Return the complete lines, and whether the last write was cut off."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -9,8 +9,8 @@ from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.records.files import (
     Source,
     newest,
-    read_records,
     read_runs,
+    read_study,
     record_folders,
 )
 from asyncsparse_lab.records.record import Record
@@ -69,7 +69,7 @@ def load_records(
     rows: list[dict[str, Any]] = []
     records: list[Record] = []
     for folder in record_folders(source):
-        held = newest(read_records(folder / f"{study}.jsonl"))
+        held = newest(read_study(folder, study))
         runs = read_runs(folder)
         rows += [_row(record, runs.get(record.run or "", {}), folder.name) for record in held]
         records += held

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final
 
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.records.files import Source, read_records, record_folders
+from asyncsparse_lab.records.files import Source, read_study, record_folders
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.studies import STUDIES, find_study
 from asyncsparse_lab.studies.base import Study
@@ -83,7 +83,7 @@ def choose(names: Sequence[str], records: Source) -> tuple[dict[Path, list[str]]
 
 def has_records(name: str, records: Source) -> bool:
     """Return whether something was measured for a study."""
-    return any(read_records(path / f"{name}.jsonl") for path in record_folders(records))
+    return any(read_study(path, name) for path in record_folders(records))
 
 
 def run_all(jobs: Sequence[Job], workers: int, tell: Callable[[Result], None]) -> list[Result]:

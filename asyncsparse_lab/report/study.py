@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import InputError
-from asyncsparse_lab.records.files import Source, record_folders
+from asyncsparse_lab.records.files import Source, record_folders, study_paths
 from asyncsparse_lab.records.frame import load_records
 from asyncsparse_lab.report import files
 from asyncsparse_lab.studies import find_study, load_study
@@ -168,12 +168,12 @@ class StudyReport:
         files.write_manifest(folder, manifest)
 
     def _records_hashes(self) -> dict[str, str]:
-        paths = [path / f"{self.study.name}.jsonl" for path in record_folders(self._records)]
-        return {
-            path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in paths
-            if path.exists()
-        }
+        found = {}
+        for folder in record_folders(self._records):
+            if paths := study_paths(folder, self.study.name):
+                content = b"".join(path.read_bytes() for path in paths)
+                found[folder.name] = hashlib.sha256(content).hexdigest()
+        return found
 
     def _stale_in(self, item: Drawing) -> list[str]:
         names = set(self.frame.loc[self.frame["stale"], "variant"])

@@ -32,6 +32,8 @@ class Case:
         What else the case fixes (output type, l2 state, ...).
     seconds : float
         Predicted wall time of the whole case, for ``--dry-run`` and ``--budget``.
+    part : str
+        Of a large study: the file of records that the case goes to, ``STUDY.PART.jsonl``.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Case:
     n: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 1.0
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Study:
     Attributes
     ----------
     name : str
-        As in ``asyncsparse measure NAME`` and ``data/recorded/<gpu>/NAME.jsonl``.
+        As in ``asyncsparse measure NAME`` and ``data/recorded/<gpu>/NAME.jsonl``; a large study
+        has a file for each part, ``NAME.PART.jsonl``.
     title : str
         One line for the report.
     module : str

@@ -7,12 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from inspect import signature
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
 from asyncsparse_lab.errors import InputError, RecordError
-from asyncsparse_lab.records import Record, append_case, append_run, newest, read_records
+from asyncsparse_lab.records import (
+    Record,
+    append_case,
+    append_run,
+    newest,
+    read_study,
+    study_path,
+)
 from asyncsparse_lab.records.stale import stale_flags
 from asyncsparse_lab.studies import provenance
 from asyncsparse_lab.studies.base import Case, Study
@@ -64,12 +72,43 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return (i, k) of ``i/k``, the i-th of k shares.
+
+    Raises
+    ------
+    InputError
+        The text is not that, or i is not one of 1 to k.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise InputError(f"shard {text!r} is none of k shares: write 1/4, 2/4 ...")
+    return int(match[1]), int(match[2])
+
+
+def cases_of(study: Study, module: ModuleType, suite: str | None = None) -> list[Case]:
+    """Return a study's cases; of a suite that is named, where the study takes one.
+
+    Raises
+    ------
+    InputError
+        The study is of fixed matrices, or there is no such suite.
+    """
+    if suite is None:
+        return list(module.cases())
+    if "suite" not in signature(module.cases).parameters:
+        raise InputError(f"--suite {suite}: the matrices of study {study.name} are fixed")
+    return list(module.cases(suite=suite))
+
+
 def plan_study(
     study: Study,
     module: ModuleType,
     folder: Path,
     *,
+    suite: str | None = None,
     only: str | None = None,
+    shard: tuple[int, int] = (1, 1),
     again: bool = False,
 ) -> Plan:
     """Return the cases left: those that match ``only`` and that ``folder`` does not hold.
@@ -78,6 +117,11 @@ def plan_study(
 
     Parameters
     ----------
+    suite : str or None
+        The matrices of this suite, for a study that takes one.
+    shard : (int, int)
+        (i, k): of the cases that match, held or not, every k-th from the i-th on, so that k
+        machines share a study without knowing of each other.
     only : str or None
         A shell pattern for case names; without a wildcard, any part of the name.
     again : bool
@@ -90,7 +134,7 @@ def plan_study(
     CompileError
         A kernel behind a record does not compile.
     """
-    cases: list[Case] = module.cases()
+    cases = cases_of(study, module, suite)
     names = [case.name for case in cases]
     if len(set(names)) != len(names):
         double = next(name for name in names if names.count(name) > 1)
@@ -100,7 +144,8 @@ def plan_study(
         cases = [case for case in cases if fnmatchcase(case.name, pattern)]
         if not cases:
             raise InputError(f"--only {only!r} matches no case of {study.name}: try --dry-run")
-    records = newest(read_records(folder / f"{study.name}.jsonl"))
+    cases = cases[shard[0] - 1 :: shard[1]]
+    records = newest(read_study(folder, study.name))
     flags = stale_flags(study.name, records)
     stale = {record.case for record, flag in zip(records, flags, strict=True) if flag}
     held = {record.case for record in records} - stale
@@ -119,7 +164,7 @@ def run_study(
     commit: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> Outcome:
-    """Measure the cases of a plan, each appended whole to ``folder/<study>.jsonl``.
+    """Measure the cases of a plan, each appended whole to its study's file in the folder.
 
     A case that raises is told and skipped; after two in a row the run ends, since a GPU that has
     faulted answers nothing any more.
@@ -160,7 +205,7 @@ def run_study(
                     tell("two cases failed in a row: stopping")
                     break
                 continue
-            append_case(folder / f"{study.name}.jsonl", records)
+            append_case(study_path(folder, study.name, case.part), records)
             measured, in_a_row = measured + 1, 0
             tell(_line(case, records, monotonic() - started, measured + failed, len(plan.cases)))
         healthy = in_a_row == 0

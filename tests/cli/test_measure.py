@@ -65,3 +65,11 @@ def test_without_a_gpu_a_gpu_study_is_3_and_its_plan_is_told(toy, capsys, monkey
     assert "no NVIDIA driver" in capsys.readouterr().err
     assert run(gpu_study, "--dry-run") == 0
     assert "2 cases left" in capsys.readouterr().out
+
+
+def test_a_shard_measures_its_share(toy, capsys, tmp_path):
+    assert run("formats", "--shard", "1/2", "--out", str(tmp_path)) == 0
+    assert "formats: 1 measured, 0 failed, 0 left" in capsys.readouterr().out
+    assert run("formats", "--shard", "3/2") == 1
+    assert run("formats", "--suite", "smoke") == 1
+    assert "matrices of study formats are fixed" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from asyncsparse_lab.errors import DeviceError, InputError, RecordError
-from asyncsparse_lab.records import read_records, read_runs
+from asyncsparse_lab.records import read_records, read_runs, read_study, study_paths
 from asyncsparse_lab.studies import provenance, runner
 from asyncsparse_lab.studies.base import Case, Study
 
@@ -195,3 +195,38 @@ def test_durations(text, seconds):
 def test_what_is_no_duration(text):
     with pytest.raises(InputError, match="not a duration"):
         runner.parse_duration(text)
+
+
+def test_shards_share_the_cases_whatever_is_held(toy, tmp_path):
+    names = [
+        [case.name for case in runner.plan_study(TOY, toy, tmp_path, shard=shard).cases]
+        for shard in ((1, 2), (2, 2), (3, 3))
+    ]
+    assert names == [["one", "three"], ["two"], ["three"]]
+    run(toy, tmp_path, only="one")
+    left = runner.plan_study(TOY, toy, tmp_path, shard=(1, 2))
+    assert ([case.name for case in left.cases], left.done) == (["three"], 1)
+
+
+def test_what_a_shard_may_be():
+    assert runner.parse_shard("2/4") == (2, 4)
+    for text in ("0/4", "5/4", "2", "a/b", "1/0"):
+        with pytest.raises(InputError, match="none of k shares"):
+            runner.parse_shard(text)
+
+
+def test_a_suite_goes_to_a_study_that_takes_one(toy, tmp_path):
+    with pytest.raises(InputError, match="matrices of study toy are fixed"):
+        runner.plan_study(TOY, toy, tmp_path, suite="smoke")
+    toy.cases = lambda suite="none": [Case(suite)]
+    assert runner.plan_study(TOY, toy, tmp_path, suite="smoke").cases == (Case("smoke"),)
+    assert runner.plan_study(TOY, toy, tmp_path).cases == (Case("none"),)
+
+
+def test_parts_of_a_study_go_to_files_of_their_own(toy, tmp_path):
+    toy.cases = lambda: [Case("one", part="n256"), Case("two", part="n512"), Case("three")]
+    run(toy, tmp_path)
+    held = {path.name: len(read_records(path)) for path in study_paths(tmp_path, "toy")}
+    assert held == {"toy.jsonl": 2, "toy.n256.jsonl": 2, "toy.n512.jsonl": 2}
+    assert {record.case for record in read_study(tmp_path, "toy")} == {"one", "two", "three"}
+    assert runner.plan_study(TOY, toy, tmp_path).done == 3
