@@ -32,6 +32,7 @@ def test_a_wheel_carries_what_the_package_reads(tmp_path):
         ("data/suites", "*.toml"),
         ("data/recorded", "**/*.jsonl"),
         ("data/peers", "*.*"),
+        ("data/rates", "*.toml"),
     ):
         wanted = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob(pattern)}
         assert wanted

@@ -35,6 +35,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "asyncsparse_lab.cli.kernels:app",
         "List, build and show the kernels; needs no GPU.",
     ),
+    "plan": (
+        "asyncsparse_lab.cli.plan:plan",
+        "Which format and kernel, every candidate's predicted time, and why.",
+    ),
     "verify": (
         "asyncsparse_lab.cli.verify:verify",
         "Every kernel against the FP64 reference, on the edge cases.",

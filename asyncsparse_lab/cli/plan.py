@@ -1,0 +1,176 @@
+"""``asyncsparse plan``: which format and kernel, what every candidate would take, and why."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.spmm.plan_rates import DEFAULT_GPU
+
+if TYPE_CHECKING:
+    from asyncsparse_lab.spmm.plan_rates import Rates
+    from asyncsparse_lab.spmm.plan_structure import Structure
+    from asyncsparse_lab.spmm.planner import Candidate
+
+
+def plan(
+    matrix: Annotated[
+        str | None, typer.Argument(help="Name, generator call, group/name or file.")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", "--n", help="Columns of B.")] = 1024,
+    dtype_in: Annotated[str, typer.Option(help="bfloat16 or float16.")] = "bfloat16",
+    dtype_out: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    layout: Annotated[str, typer.Option(help="row-major or column-major.")] = "row-major",
+    gpu: Annotated[str, typer.Option(help="Whose measured rates are used.")] = DEFAULT_GPU,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every configuration, not the best of a kernel.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For a program to read.")] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit the cost model to the records of --gpu instead.")
+    ] = False,
+    records: Annotated[str, typer.Option(help="With --fit: recorded or local.")] = "recorded",
+    out: Annotated[
+        Path | None, typer.Option(help="With --fit: file.  [default: data/rates/<gpu>.toml]")
+    ] = None,
+) -> None:
+    """Predict what every kernel would take for A B, cold, and name the fastest; needs no GPU."""
+    if fit:
+        _fit(gpu, records, out)
+        return
+    if matrix is None:
+        raise InputError("name a matrix to plan for, or say --fit")
+    from asyncsparse_lab.matrices import load_matrix
+    from asyncsparse_lab.spmm.plan_rates import load_rates
+    from asyncsparse_lab.spmm.plan_structure import structure_of
+    from asyncsparse_lab.spmm.planner import candidates
+
+    A = load_matrix(matrix)
+    rates = load_rates(gpu)
+    begin = time.perf_counter()
+    structure = structure_of(A)
+    found = candidates(
+        structure, n, dtype_in=dtype_in, dtype_out=dtype_out, layout=layout, rates=rates
+    )
+    seconds = time.perf_counter() - begin
+    if as_json:
+        print(json.dumps(_facts(matrix, n, structure, found, seconds), indent=1))
+        return
+    console = Console(highlight=False)
+    console.print(_headline(matrix, structure), markup=False, soft_wrap=True)
+    console.print(_configurations(found) if every else _table(best_of_each(found)))
+    console.print(_reasons(found, structure, rates, seconds), markup=False, soft_wrap=True)
+
+
+def best_of_each(found: list[Candidate]) -> list[Candidate]:
+    """Return the fastest configuration of each kernel."""
+    best: dict[str, Candidate] = {}
+    for one in found:
+        best.setdefault(one.name, one)
+    return list(best.values())
+
+
+def _headline(matrix: str, structure: Structure) -> str:
+    columns = {height: int(counts.sum()) for height, counts in structure.columns.items()}
+    taller = ", ".join(f"{count:,} in windows of {height}" for height, count in columns.items())
+    return (
+        f"{matrix}: {structure.m:,} x {structure.k:,}, {structure.nnz:,} non-zeros "
+        f"({structure.density:.3%}); {structure.blocks:,} blocks of 64 x 64 "
+        f"({structure.block_fill:.1%} full); gathered columns: {taller}"
+    )
+
+
+def _table(found: list[Candidate]) -> Table:
+    from asyncsparse_lab.spmm.cost import FIXED, HBM, IMBALANCE, STEPS
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("kernel", no_wrap=True, min_width=max(len(one.name) for one in found))
+    shown.add_column("us", justify="right", no_wrap=True)
+    shown.add_column("bound by", no_wrap=True, min_width=max(len(one.bound_by) for one in found))
+    for name in ("launch", "busy", "HBM", "steps", "uneven", "MB"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    named = (FIXED, HBM, STEPS, IMBALANCE)
+    for one in found:
+        busy = sum(us for part, us in one.parts.items() if part not in named)
+        parts = (one.parts[FIXED], busy, *(one.parts[part] for part in named[1:]))
+        cells = [f"{value:.1f}" for value in (*parts, one.device_bytes / 1e6)]
+        shown.add_row(one.name, f"{one.predicted_us:.1f}", one.bound_by, *cells)
+    return shown
+
+
+def _configurations(found: list[Candidate]) -> Table:
+    from asyncsparse_lab.spmm.planner import configuration
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("us", justify="right", no_wrap=True)
+    for name in ("bound by", "kernel"):
+        shown.add_column(name, no_wrap=True)
+    shown.add_column("configuration", overflow="fold")
+    for one in found:
+        configured = configuration(one.contender)
+        shown.add_row(f"{one.predicted_us:.1f}", one.bound_by, one.name, configured)
+    return shown
+
+
+def _reasons(found: list[Candidate], structure: Structure, rates: Rates, seconds: float) -> str:
+    from asyncsparse_lab.formats.selection import choose_by_fill
+
+    best = found[0]
+    others = [one for one in best_of_each(found) if one.name != best.name]
+    ahead = (
+        f", {others[0].predicted_us / best.predicted_us:.2f}x {others[0].name}" if others else ""
+    )
+    rule = choose_by_fill(structure.block_fill)
+    return (
+        f"\n{best.name}{ahead}; bound by {best.bound_by}. The article's rule: "
+        f"{rule.reasons[0]}.\nTimes are predicted for a cold L2 of {rates.gpu}. busy: L2 or "
+        "arithmetic, averaged over the GPU; uneven: what the last thread block takes longer; "
+        f"MB: A's format.\nPlanned in {1e3 * seconds:.0f} ms."
+    )
+
+
+def _facts(
+    matrix: str, n: int, structure: Structure, found: list[Candidate], seconds: float
+) -> dict[str, Any]:
+    return {
+        "matrix": matrix,
+        "m": structure.m,
+        "k": structure.k,
+        "n": n,
+        "nnz": structure.nnz,
+        "planning_ms": 1e3 * seconds,
+        "candidates": [
+            {
+                "kernel": one.name,
+                "params": one.contender.params,
+                "predicted_us": one.predicted_us,
+                "bound_by": one.bound_by,
+                "parts": dict(one.parts),
+                "device_bytes": one.device_bytes,
+            }
+            for one in found
+        ],
+    }
+
+
+def _fit(gpu: str, records: str, out: Path | None) -> None:
+    from asyncsparse_lab.resources import checkout_root
+    from asyncsparse_lab.spmm.plan_rates import rates_path, rates_text
+    from asyncsparse_lab.studies.planner_fit import fitted_rates
+
+    if records not in ("recorded", "local"):
+        raise InputError(f"--records {records}: give recorded or local")
+    if out is None and checkout_root() is None:
+        raise InputError("this is no checkout, whose rates could be written: name --out FILE")
+    path = out or rates_path(gpu)
+    rates = fitted_rates(gpu, records, report=print)  # type: ignore[arg-type]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(rates_text(rates), encoding="utf-8")
+    print(f"{len(rates.kernels)} kernels fitted: {path.name}")
