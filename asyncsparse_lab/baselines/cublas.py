@@ -67,7 +67,7 @@ class DenseGemm:
             _library()  # refused before anything is converted
             return timed_conversion("dense", lambda: dense_bits(product), product.xp)
 
-        A, preprocess_us = product.kept("dense", scatter)
+        A, preprocess_us = product.conversions.get("dense", scatter)
         library = _library()
         operands = library_operands(product, k_multiple=ALIGNED, column_multiple=ALIGNED)
         return Prepared(

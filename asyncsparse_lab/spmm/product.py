@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array, array_module, csr_class, free_bytes
 from asyncsparse_lab.formats.rounding import in_type, round_to
+from asyncsparse_lab.spmm.conversions import Conversions
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ class Product:
         wants K padded reads it in place.  Row-major only.
     out : array, m x n, or None
         Where C goes; new memory full of NaN for each contender if None.
+    conversions : Conversions
+        Of A, made when a contender first asks.
 
     Raises
     ------
@@ -85,7 +88,7 @@ class Product:
     B: Array = field(repr=False)
     padded_B: Array | None = field(default=None, repr=False)
     out: Array | None = field(default=None, repr=False)
-    _conversions: dict[str, tuple[Any, float]] = field(default_factory=dict, repr=False)
+    conversions: Conversions = field(default_factory=Conversions, repr=False)
 
     def __post_init__(self) -> None:
         self._check_dense()
@@ -214,14 +217,9 @@ class Product:
     def with_matrix(self, A: csr_array) -> Product:
         """Return the product of another A, not checked and not converted, with the same B."""
         other = copy(self)
-        other.A, other._conversions = A, {}
+        other.A, other.conversions = A, Conversions()
         other.__dict__.pop("compulsory_bytes", None)
         return other
-
-    @property
-    def conversions(self) -> dict[str, Any]:
-        """What A was converted to so far, by name."""
-        return {name: matrix for name, (matrix, _) in self._conversions.items()}
 
     def converted(self, name: str, convert: Callable[[csr_array], T]) -> tuple[T, float]:
         """Return A in another format and the microseconds of its conversion.
@@ -243,13 +241,7 @@ class Product:
                 self.xp.cuda.get_current_stream().synchronize()
             return matrix, (time.perf_counter() - start) * 1e6
 
-        return self.kept(name, make)
-
-    def kept(self, name: str, make: Callable[[], tuple[T, float]]) -> tuple[T, float]:
-        """Return what ``make`` gave when the name was first asked for, and its microseconds."""
-        if name not in self._conversions:
-            self._conversions[name] = make()
-        return self._conversions[name]
+        return self.conversions.get(name, make)
 
     @property
     def m(self) -> int:
