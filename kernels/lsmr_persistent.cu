@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
   const Place place = {int32_t(threadIdx.x % WARP_THREADS), warp, warp < WORKER_WARPS, 0u, 0u};
 
   const auto first_row = [&](const LsmrMatrix& matrix, int32_t block) {
-    const int32_t slice = matrix.block_slices[block];
-    return slice == matrix.block_slices[gridDim.x] ? matrix.rows : matrix.slices[slice].first_row;
+    const int32_t slice = block_begin(matrix, block);
+    return slice == block_begin(matrix, gridDim.x) ? matrix.rows : matrix.slices[slice].first_row;
   };
   Solver solver = {g, shared, place};
   solver.row_begin = first_row(g.forward, blockIdx.x);
@@ -39,10 +39,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const int32_t columns = solver.column_end - solver.column_begin;
     solver.state = {reinterpret_cast<Real*>(next), size_t(columns) * RHS, solver.column_begin};
   } else {
-    solver.forward = whole_part(g.forward, g.forward.values, g.forward.block_slices[blockIdx.x],
-                                g.forward.block_slices[blockIdx.x + 1]);
-    solver.adjoint = whole_part(g.adjoint, g.adjoint.values, g.adjoint.block_slices[blockIdx.x],
-                                g.adjoint.block_slices[blockIdx.x + 1]);
+    solver.forward = block_part(g.forward, g.forward.values);
+    solver.adjoint = block_part(g.adjoint, g.adjoint.values);
     solver.state = {g.state, size_t(g.adjoint.rows) * RHS, 0};
   }
   if (threadIdx.x == 0) {
@@ -51,8 +49,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     for (int r = 0; r < RHS; ++r) shared.code[r] = RUNNING;
   }
   block_barrier();
+#if STREAMED
+  if (place.works) solver.stream.begin(g, dynamic, place.warp, place.lane);
+#endif
 
   bool ok = solver.start() && solver.iterate();
+#if STREAMED
+  if (place.works) solver.stream.drain();
+#endif
   if (ok) {
 #pragma unroll
     for (int r = 0; r < RHS; ++r) ok = ok && shared.code[r] >= 0;

@@ -38,6 +38,8 @@ FEW_THREADS: Final = 256  # several right-hand sides need many registers
 GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
+CHUNK_STEPS: Final = 8  # of a bulk copy, as in lsmr_stream.cuh
+
 _EIGHTHS = 8  # grids that are tried: eighths of the SMs
 _TWO_EXCHANGES_US, _BLOCK_US, _WARP_US = 3.4, 0.012, 0.04
 _PRODUCTS_US, _SLICE_OF_BLOCK_US = 0.5, 0.03
@@ -63,6 +65,14 @@ class Geometry:
         Poll with relaxed loads and one fence instead of acquiring loads.
     blocks_per_sm : int
         Blocks that an SM must hold, for the compiler.
+    batched : bool
+        Load up to 8 entries of a lane before the first is used.
+    ring_steps : int
+        Where it is not 0, each warp streams its slices through a ring of so many steps: a power
+        of two, at least 16, and 32 for two slices at a time.  Compute capability 9.0; one
+        right-hand side.
+    matrix_stays : bool
+        Whether the matrix, streamed, is to stay in the L2 cache between the iterations.
     """
 
     blocks: int
@@ -72,11 +82,24 @@ class Geometry:
     copies: int = 1
     poll_relaxed: bool = False
     blocks_per_sm: int = 1
+    batched: bool = False
+    ring_steps: int = 0
+    matrix_stays: bool = False
 
     @property
     def workers(self) -> int:
         """Warps of a block that multiply."""
         return self.threads // WARP - 1
+
+    @property
+    def streamed(self) -> bool:
+        """Whether each warp streams its slices through a ring in shared memory."""
+        return self.ring_steps > 0
+
+    @property
+    def parts(self) -> int:
+        """Parts of the matrix: one a block, or one a warp that streams."""
+        return self.blocks * (self.workers if self.streamed else 1)
 
     def constants(self, dtype: np.dtype[Any], rhs: int) -> Mapping[str, int]:
         """Return the kernel's macros."""
@@ -89,11 +112,33 @@ class Geometry:
             "TOGETHER": self.together,
             "COPIES": self.copies,
             "POLL_RELAXED": int(self.poll_relaxed),
+            "BATCHED": int(self.batched),
+            "STREAMED": int(self.streamed),
+            **self._ring_constants(dtype),
         }
+
+    def _ring_constants(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        if not self.streamed:
+            return {}
+        bytes_of_ring = ring_bytes(self.ring_steps, dtype.itemsize)
+        return {"RING_STEPS": self.ring_steps, "RING_BYTES": bytes_of_ring}
+
+    def shared_bytes(self, plan: Plan, rhs: int) -> int:
+        """Return the dynamic shared memory of a block."""
+        if self.streamed:
+            return self.workers * ring_bytes(self.ring_steps, plan.dtype.itemsize)
+        return plan.shared_bytes(plan.bounds(self.blocks), rhs) if self.staged else 0
 
     def build(self, dtype: np.dtype[Any], rhs: int, arch: str) -> KernelBuild:
         """Return the compilation of the kernel for this geometry."""
         return KernelBuild(SOURCE, ENTRY, self.constants(dtype, rhs), arch)
+
+
+def ring_bytes(steps: int, itemsize: int) -> int:
+    """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
+    entries = steps * WARP * (4 + itemsize)
+    heads, barriers, rest = 2 * WARP * 4, 8 * (steps // CHUNK_STEPS), 8 + 2 * 24 + 12
+    return -(-(entries + heads + barriers + rest) // 16) * 16
 
 
 def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> Geometry:
@@ -165,6 +210,12 @@ def check_geometry(geometry: Geometry) -> None:
         raise InputError(f"copies={geometry.copies}: give 1 to 8")
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
+    steps = geometry.ring_steps
+    least = (geometry.together + 1) * CHUNK_STEPS
+    if steps and (steps < least or steps & (steps - 1) or geometry.staged):
+        raise InputError(
+            f"ring_steps={steps}: give a power of two, at least {least}, without staging"
+        )
     if geometry.blocks < 1:
         raise InputError(f"blocks={geometry.blocks}: give at least 1")
 

@@ -109,8 +109,8 @@ class PersistentMatrix(PreparedMatrix):
         artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
         kernel = load(artifact)
         plan, (m, n) = self.plan, self.shape
-        bounds = plan.bounds(geometry.blocks)
-        shared = plan.shared_bytes(bounds, rhs) if geometry.staged else 0
+        bounds = plan.bounds(geometry.parts)
+        shared = geometry.shared_bytes(plan, rhs)
         arguments = SolveArguments()
         buffers: list[Any] = list(bounds)
 
@@ -137,6 +137,7 @@ class PersistentMatrix(PreparedMatrix):
         outcomes = host_array((rhs, len(OUTCOME_FIELDS)))
         arguments.outcomes = outcomes.ctypes.data
         arguments.spin_limit = SPIN_LIMIT
+        arguments.matrix_stays = int(geometry.matrix_stays)
         launch = kernel.prepare(
             geometry.blocks, geometry.threads, shared, arguments, cooperative=True
         )

@@ -45,9 +45,9 @@ class Plan:
     column_order: Any
     scales: Any | None
 
-    def bounds(self, blocks: int) -> tuple[Any, Any]:
-        """Return the first slice of each block in both directions."""
-        return self.forward.block_slices(blocks), self.adjoint.block_slices(blocks)
+    def bounds(self, parts: int) -> tuple[Any, Any]:
+        """Return the first slice of each block, or other part, in both directions."""
+        return self.forward.block_slices(parts), self.adjoint.block_slices(parts)
 
     def shared_bytes(self, bounds: tuple[Any, Any], rhs: int) -> int:
         """Return the dynamic shared memory that the largest block needs if it stages."""

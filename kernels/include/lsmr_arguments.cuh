@@ -19,6 +19,15 @@
 #ifndef STAGED
 #define STAGED 1  // this block's slices of A and A', and h, hbar, x, stay in shared memory
 #endif
+#ifndef BATCHED
+#define BATCHED 0  // up to 8 entries of a lane are loaded before the first is used
+#endif
+#ifndef STREAMED
+#define STREAMED 0  // each warp streams its slices through a ring in shared memory
+#endif
+#ifndef RING_STEPS
+#define RING_STEPS 32  // of a warp's ring: steps of 32 entries
+#endif
 #ifndef TOGETHER
 #define TOGETHER 1  // slices that a warp multiplies at a time
 #endif
@@ -38,7 +47,9 @@ using Real = float;
 constexpr int WORKER_WARPS = THREADS / WARP_THREADS - 1;
 constexpr int WORKERS = WORKER_WARPS * WARP_THREADS;
 static_assert(THREADS % WARP_THREADS == 0 && WORKER_WARPS >= 1 && THREADS <= 1024);
+constexpr int PARTS = STREAMED ? WORKER_WARPS : 1;  // of a block, each with slices of its own
 static_assert(RHS == 1 || RHS == 2 || RHS == 4);
+static_assert(!(STAGED && STREAMED));
 static_assert(REAL_BITS == 32 || REAL_BITS == 64);
 
 // A warp's share of a matrix: rows of about the same length, each on `1 << lanes_log2` lanes.
@@ -52,7 +63,7 @@ struct alignas(16) Slice {
 
 struct LsmrMatrix {
   const Slice* slices;
-  const int32_t* block_slices;  // gridDim.x + 1: the slices of each block
+  const int32_t* block_slices;  // gridDim.x * PARTS + 1: the slices of each part of each block
   const int32_t* columns;
   const Real* values;       // of A D
   const Real* true_values;  // of A; the same array without column scaling
@@ -101,4 +112,5 @@ struct LsmrArguments {
   double conlim;
   int32_t maxiter;
   uint32_t spin_limit;
+  int32_t matrix_stays;  // in the L2 cache; otherwise its lines make room for the vectors first
 };

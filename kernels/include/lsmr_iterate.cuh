@@ -81,6 +81,58 @@ __device__ void Solver::recur(int32_t j) {
   if (place.lane == 0 && !any_runs) shared.stop = 1;
 }
 
+// u <- A v in parts, and v <- A' u, each with its own vectors: see for_rows.
+template <class Before, class After>
+__device__ __forceinline__ void Solver::multiply_forward(Before before, After after) {
+#if STREAMED
+  stream_rows<TOGETHER>(g, stream, FORWARD, g.v, place.lane, before, after,
+                        [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
+  ask_for_own_state();
+#else
+  for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after);
+#endif
+}
+
+template <class Before, class After>
+__device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after) {
+#if STREAMED
+  stream_rows<TOGETHER>(g, stream, ADJOINT, g.u, place.lane, before, after,
+                        [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
+  ask_for_own_u();
+#else
+  for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after);
+#endif
+}
+
+// While the grid exchanges its sums, memory delivers what the next phase begins with.
+__device__ __forceinline__ void Solver::ask_for_own_u() const {
+#if STREAMED
+  if (!place.works || place.lane != 0) return;
+  const Stretch& own = stream.ring->stretches[FORWARD];
+  if (own.row_begin < own.row_end) {
+    ask_ahead(g.u, own.row_begin, min(own.row_begin + ROWS_AHEAD, own.row_end));
+  }
+#endif
+}
+__device__ __forceinline__ void Solver::ask_for_own_state() const {
+#if STREAMED
+  if (place.lane != 0) return;
+  const Stretch& own = stream.ring->stretches[ADJOINT];
+  if (own.row_begin < own.row_end) {
+    ask_for_state(own.row_begin, min(own.row_begin + ROWS_AHEAD, own.row_end));
+  }
+#endif
+}
+__device__ __forceinline__ void Solver::ask_for_state(int32_t begin, int32_t end) const {
+#if STREAMED
+  ask_ahead(g.v, begin, end);
+#pragma unroll
+  for (int which = 0; which < 3; ++which) {
+    ask_ahead(g.state, which * state.stride + begin, which * state.stride + end);
+  }
+#endif
+}
+
 __device__ bool Solver::iterate() {
   double inverse_alpha[RHS], inverse_beta[RHS];
 #pragma unroll
@@ -100,6 +152,7 @@ __device__ bool Solver::iterate() {
 #pragma unroll
   for (int r = 0; r < RHS; ++r) alpha_squared[r] = shared.alpha_squared[r];
 
+  ask_for_own_u();
   for (int32_t j = 1;; ++j) {
     // Phase A.
     if (!prepare<Real>(g.forward, g.forward.values, g.v)) return false;
@@ -114,8 +167,7 @@ __device__ bool Solver::iterate() {
       struct Own {
         Real u[RHS];
       };
-      for_rows<Real, TOGETHER>(
-          forward, g.v, place.warp, WORKER_WARPS, place.lane,
+      multiply_forward(
           [&](int32_t row) {
             Own own;
 #pragma unroll
@@ -156,8 +208,7 @@ __device__ bool Solver::iterate() {
         h_factor[r] = Real(shared.factors[r].h_factor);
         moves[r] = RHS == 1 || shared.code[r] == RUNNING;
       }
-      for_rows<Real, TOGETHER>(
-          adjoint, g.u, place.warp, WORKER_WARPS, place.lane,
+      multiply_adjoint(
           [&](int32_t row) {
             State own;
 #pragma unroll

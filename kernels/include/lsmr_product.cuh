@@ -3,6 +3,11 @@
 
 #include "lsmr_arguments.cuh"
 
+// The slices of a block.
+__device__ __forceinline__ int32_t block_begin(const LsmrMatrix& matrix, int32_t block) {
+  return matrix.block_slices[block * PARTS];
+}
+
 // Where a block reads its part of a matrix: in shared memory, or where it always was.
 struct Part {
   const Slice* slices;
@@ -15,6 +20,11 @@ struct Part {
 __device__ __forceinline__ Part whole_part(const LsmrMatrix& matrix, const Real* values,
                                            int32_t begin, int32_t end) {
   return {matrix.slices + begin, matrix.columns, values, end - begin, 0u};
+}
+
+__device__ __forceinline__ Part block_part(const LsmrMatrix& matrix, const Real* values) {
+  return whole_part(matrix, values, block_begin(matrix, blockIdx.x),
+                    block_begin(matrix, blockIdx.x + 1));
 }
 
 // Steps of slices begin .. end, which follow each other.
@@ -56,6 +66,49 @@ __device__ __forceinline__ T load_entry(const T* p) {
 #endif
 }
 
+// Entries first .. first + BATCH of AT_ONCE slices: all loads before the first use. A loop that
+// the compiler unrolls itself waits for a vector element in each step of its remainder.
+template <int BATCH, class Sum, int AT_ONCE, class Gathered>
+__device__ __forceinline__ void add_batch(const int32_t* const (&columns)[AT_ONCE],
+                                          const Real* const (&values)[AT_ONCE],
+                                          const Slice (&slice)[AT_ONCE], int32_t first,
+                                          const Gathered* x, Sum (&sums)[AT_ONCE][RHS]) {
+  int32_t column[AT_ONCE][BATCH];
+  Real value[AT_ONCE][BATCH];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i) {
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+      const bool there = first + k < slice[i].steps;
+      const int32_t entry = (first + k) * WARP_THREADS;
+      column[i][k] = there ? load_entry(columns[i] + entry) : 0;
+      value[i][k] = there ? load_entry(values[i] + entry) : Real(0);
+    }
+  }
+  Gathered gathered[AT_ONCE][BATCH][RHS];
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i) {
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) {
+        const bool there = first + k < slice[i].steps;
+        gathered[i][k][r] = there ? x[size_t(column[i][k]) * RHS + r] : Gathered(0);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; ++i) {
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) {
+        sums[i][r] += static_cast<Sum>(value[i][k]) * static_cast<Sum>(gathered[i][k][r]);
+      }
+    }
+  }
+}
+
 // For every row of the part: own = before(row) in the lane that owns the row, while its entries
 // load; after(row, own, sums) there once the sums of all right-hand sides are complete.
 // A warp multiplies AT_ONCE slices at a time, so that their loads are in flight together.
@@ -87,6 +140,17 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
       values[i] = part.values + first;
       most_steps = max(most_steps, slice[i].steps);
     }
+#if BATCHED
+    if (most_steps <= 1) {
+      add_batch<1>(columns, values, slice, 0, x, sums);
+    } else if (most_steps <= 4) {
+      add_batch<4>(columns, values, slice, 0, x, sums);
+    } else {
+      for (int32_t k = 0; k < most_steps; k += 8) {
+        add_batch<8>(columns, values, slice, k, x, sums);
+      }
+    }
+#else
 #pragma unroll 4
     for (int32_t k = 0; k < most_steps; ++k) {
 #pragma unroll
@@ -100,6 +164,7 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
         }
       }
     }
+#endif
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
       const int32_t lanes_log2 = slice[i].rows_and_lanes >> 8;

@@ -5,6 +5,9 @@
 #include "lsmr_exchange.cuh"
 #include "lsmr_product.cuh"
 #include "lsmr_scalars.cuh"
+#if STREAMED
+#include "lsmr_stream.cuh"
+#endif
 
 struct Shared {
   Exchange exchange;
@@ -37,6 +40,9 @@ struct Solver {
   Shared& shared;
   Place place;
   Part forward, adjoint;
+#if STREAMED
+  Stream stream;
+#endif
   StateMemory state;
   int32_t row_begin, row_end, column_begin, column_end;
 
@@ -72,6 +78,14 @@ struct Solver {
 
   // Whether this lane keeps the scalars of a right-hand side.
   __device__ __forceinline__ bool keeps_scalars() const { return !place.works && place.lane < RHS; }
+
+  template <class Before, class After>
+  __device__ __forceinline__ void multiply_forward(Before before, After after);
+  template <class Before, class After>
+  __device__ __forceinline__ void multiply_adjoint(Before before, After after);
+  __device__ __forceinline__ void ask_for_own_u() const;
+  __device__ __forceinline__ void ask_for_own_state() const;
+  __device__ __forceinline__ void ask_for_state(int32_t begin, int32_t end) const;
 
   __device__ bool start();
   __device__ bool iterate();

@@ -24,9 +24,7 @@ __device__ bool Solver::verify() {
   if (!prepare<double>(g.forward, g.forward.true_values, g.wide_x)) return false;
   double square_r[RHS] = {};
   if (place.works) {
-    const Part part =
-        whole_part(g.forward, g.forward.true_values, g.forward.block_slices[blockIdx.x],
-                   g.forward.block_slices[blockIdx.x + 1]);
+    const Part part = block_part(g.forward, g.forward.true_values);
     for_rows<double, 1>(
         part, g.wide_x, place.warp, WORKER_WARPS, place.lane, [](int32_t) { return Nothing{}; },
         [&](int32_t row, Nothing, const double (&sums)[RHS]) {
@@ -44,9 +42,7 @@ __device__ bool Solver::verify() {
   double square_g[RHS] = {};
   double square_scaled[RHS] = {};
   if (place.works) {
-    const Part part =
-        whole_part(g.adjoint, g.adjoint.true_values, g.adjoint.block_slices[blockIdx.x],
-                   g.adjoint.block_slices[blockIdx.x + 1]);
+    const Part part = block_part(g.adjoint, g.adjoint.true_values);
     for_rows<double, 1>(
         part, g.wide_r, place.warp, WORKER_WARPS, place.lane, [](int32_t) { return Nothing{}; },
         [&](int32_t row, Nothing, const double (&sums)[RHS]) {
