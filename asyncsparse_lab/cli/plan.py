@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from asyncsparse_lab.spmm.plan_structure import Structure
     from asyncsparse_lab.spmm.planner import Candidate
 
+_FILE_WIDTH = 110  # of tables that go into a file or a pipe
+
 
 def plan(
     matrix: Annotated[
@@ -64,6 +66,8 @@ def plan(
         print(json.dumps(_facts(matrix, n, structure, found, seconds), indent=1))
         return
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
     console.print(_headline(matrix, structure), markup=False, soft_wrap=True)
     console.print(_configurations(found) if every else _table(best_of_each(found)))
     console.print(_reasons(found, structure, rates, seconds), markup=False, soft_wrap=True)
