@@ -68,5 +68,8 @@ def all_builds() -> list[Build]:
     builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
     bare = filter(None, map(unfenced, cluster_sweep()))
     builds += [Build(variant, "bfloat16") for variant in bare]
+    for variant in VARIANTS.values():
+        if "float16" in variant.dtypes_in:
+            builds += [Build(variant, dtype, "float16") for dtype in ("float16", "float32")]
     unique = {(b.variant.name, tuple(sorted(b.variant.params.items())), *b[1:]): b for b in builds}
     return list(unique.values())

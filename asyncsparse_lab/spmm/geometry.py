@@ -149,3 +149,8 @@ def window_geometry(constants: Constants) -> Geometry:
         slice_columns=0,
         shared_bytes=2 * BLOCK * (WINDOW + wgmma_n) + ALIGNMENT_BYTES,
     )
+
+
+def rows_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of CSR on CUDA cores: warps that share nothing but their own memory."""
+    return Geometry(threads=constants["THREADS"], tile_columns=256, slice_columns=0, shared_bytes=0)

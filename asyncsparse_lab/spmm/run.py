@@ -12,10 +12,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncsparse_lab.spmm import arguments as arguments_module
+from asyncsparse_lab.spmm import csr as csr_module
 from asyncsparse_lab.spmm import layout as layout_module
 from asyncsparse_lab.spmm import pairs as pairs_module
 from asyncsparse_lab.spmm import wcsr as wcsr_module
 from asyncsparse_lab.spmm.contender import Prepared
+from asyncsparse_lab.spmm.csr import launch_csr
 from asyncsparse_lab.spmm.instrument import Launch, open_launch
 from asyncsparse_lab.spmm.layout import (
     DeviceBcsr,
@@ -38,7 +40,15 @@ def compile_variant(
     from asyncsparse_lab.gpu.compile import compile_kernel
 
     macros = variant.macros(dtype_out, dtype_in, layout)
-    return compile_kernel(variant.path, variant.entry, macros, variant.arch)
+    return compile_kernel(variant.path, variant.entry, macros, _arch_for(variant))
+
+
+def _arch_for(variant: Variant) -> str:
+    """Return the variant's architecture; a portable one's is that of the GPU at hand."""
+    from asyncsparse_lab.gpu.device import device_facts, driver_is_loadable
+
+    is_portable = variant.arch[-1].isdigit()
+    return device_facts().arch if is_portable and driver_is_loadable() else variant.arch
 
 
 @cache
@@ -186,4 +196,5 @@ class Family(NamedTuple):
 FAMILIES: Final[dict[str, Family]] = {
     "bcsr": Family(_launch_bcsr, (arguments_module, layout_module, pairs_module)),
     "wcsr": Family(launch_wcsr, (arguments_module, wcsr_module)),
+    "csr": Family(launch_csr, (csr_module,)),
 }

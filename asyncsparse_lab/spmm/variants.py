@@ -28,6 +28,7 @@ from asyncsparse_lab.spmm.geometry import (
     paired_geometry,
     persistent_geometry,
     ring_geometry,
+    rows_geometry,
     scalar_geometry,
     serial_geometry,
     window_geometry,
@@ -65,7 +66,8 @@ class Variant:
     role : {"paper", "ours", "probe"}
         As in the record.
     arch : str
-        Target of the compilation.
+        Target of the compilation.  One without a letter at its end is portable: it is compiled for
+        the GPU at hand, or for this where there is none.
     geometry : Geometry or callable
         Launch geometry, or a rule that gives it from the constants.
     family : str
@@ -77,7 +79,8 @@ class Variant:
         Layouts of B and C that it can be compiled for.
     options : mapping
         What the host decides. WCSR has ``max_cols_per_task``: windows with more columns are cut;
-        0 leaves them whole.
+        0 leaves them whole.  CSR has ``tile_columns``, ``rows_per_task``, ``piece_length`` and
+        ``order``; 0 of each is by rule (:mod:`asyncsparse_lab.spmm.csr`).
 
     Raises
     ------
@@ -260,6 +263,17 @@ _TABLE = (
         role="paper",
         geometry=window_geometry,
         options={"max_cols_per_task": 0},
+    ),
+    Variant(
+        "csr_vector.cu",
+        "csr-vector",
+        {"THREADS": 128, "UNROLL": 8},
+        entry="csr_spmm",
+        format="csr",
+        dtypes_in=("bfloat16", "float16"),
+        arch="sm_90",
+        geometry=rows_geometry,
+        options={"tile_columns": 0, "rows_per_task": 0, "piece_length": 0, "order": 0},
     ),
 )
 

@@ -65,7 +65,7 @@ def test_sweeps_are_loops_over_entries() -> None:
 
 def test_builds_are_listed_once_and_hold_every_variant() -> None:
     builds = all_builds()
-    keys = {(b.variant.name, tuple(sorted(b.variant.params.items())), b.dtype_out) for b in builds}
+    keys = {(b.variant.name, tuple(sorted(b.variant.params.items())), *b[1:]) for b in builds}
     assert len(keys) == len(builds)
     assert {b.variant.name for b in builds} == set(VARIANTS)
     assert {b.dtype_out for b in builds if b.variant.name == "bcsr-opt0"} == {
