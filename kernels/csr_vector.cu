@@ -144,10 +144,10 @@ __device__ __forceinline__ void multiply(const CsrArguments& g) {
   }
 }
 
-#define CSR_KERNEL(name, ...)                                \
-  extern "C" __global__ void __launch_bounds__(THREADS, 5)   \
-      name(const __grid_constant__ CsrArguments arguments) { \
-    multiply<__VA_ARGS__>(arguments);                        \
+#define CSR_KERNEL(name, ...)                                          \
+  extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) \
+      name(const __grid_constant__ CsrArguments arguments) {           \
+    multiply<__VA_ARGS__>(arguments);                                  \
   }
 
 // Rows of B and C that are whole 16-byte chunks, with tiles of as many columns as the name says.
