@@ -14,6 +14,7 @@ import numpy as np
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm import plan_works as works
 from asyncsparse_lab.spmm.cost import Work
+from asyncsparse_lab.spmm.plan_structure import BLOCK
 from asyncsparse_lab.spmm.plan_works import IntArray, Problem
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -41,7 +42,7 @@ Params = dict[str, Any]
 
 def configurations() -> Iterator[Variant]:
     """Yield every variant of ours that may be chosen; each must be among ``builds.all_builds``."""
-    for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-paired"):
+    for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-paired", "csr-vector"):
         yield VARIANTS[name]
 
 
@@ -108,7 +109,7 @@ def _pairs(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
 def _pair_steps(problem: Problem) -> IntArray:
     """Return the steps of each pair: of the matching, or of neighbours where that takes long."""
     structure = problem.structure
-    width = max(1, -(-structure.k // works.BLOCK))
+    width = max(1, -(-structure.k // BLOCK))
     if structure.blocks > MATCHED_CANDIDATES:
         return structure.blocks_per_pair
     pointer, columns = structure.block_pattern
@@ -135,6 +136,23 @@ def _serial_windows(name: str, params: Params, problem: Problem) -> tuple[Work, 
     )
 
 
+def _rows(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    from asyncsparse_lab.spmm.csr import WARP, WARPS_PER_SM, CsrPlan, RowTasks
+
+    structure, options = problem.structure, variant_of(name, params).options
+    aligned = problem.n % 8 == 0
+    plan = CsrPlan.of(structure.k, problem.n, aligned, options["tile_columns"], options["order"])
+    places = problem.rates.sm_count * WARPS_PER_SM * plan.groups(WARP)
+    tasks = RowTasks.of(
+        structure.indptr,
+        plan.column_tiles,
+        places,
+        options["rows_per_task"],
+        options["piece_length"],
+    )
+    return works.rows_work(problem, tasks, plan.column_tiles, places)
+
+
 def _csr_library(algorithm: int) -> Callable[[str, Params, Problem], tuple[Work, int]]:
     return lambda name, params, problem: works.csr_library_work(problem, algorithm)
 
@@ -145,6 +163,7 @@ MODELS: Final[dict[str, Callable[[str, Params, Problem], tuple[Work, int]]]] = {
     "bcsr-paired": _pairs,
     "wcsr-paper": _serial_windows,
     "wcsr-paper-unsplit": _serial_windows,
+    "csr-vector": _rows,
     "cublas-dense": lambda name, params, problem: works.dense_work(problem),
     "cusparse-csr-alg2": _csr_library(2),
     "cusparse-csr-alg3": _csr_library(3),

@@ -62,6 +62,11 @@ class Structure:
     touched_rows: int
     _block_masks: tuple[IntArray, npt.NDArray[np.uint8]] = field(repr=False)
 
+    @cached_property
+    def indptr(self) -> IntArray:
+        """Of CSR: int64, m + 1."""
+        return _offsets(self.row_lengths)
+
     @property
     def blocks(self) -> int:
         """Non-empty 64 x 64 blocks."""

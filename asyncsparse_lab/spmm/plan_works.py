@@ -8,7 +8,7 @@ tile of C is, how many thread blocks an SM holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import numpy.typing as npt
 from asyncsparse_lab.spmm.cost import HIDDEN, IN_TURN, OVERLAPPING, Work
 from asyncsparse_lab.spmm.plan_rates import Rates
 from asyncsparse_lab.spmm.plan_structure import BLOCK, Structure
+
+if TYPE_CHECKING:
+    from asyncsparse_lab.spmm.csr import RowTasks
 
 IntArray = npt.NDArray[np.int64]
 
@@ -176,31 +179,48 @@ def windows_work(
 
 
 def rows_work(
-    problem: Problem, tile_columns: int, piece: int, warps_per_sm: int
+    problem: Problem, tasks: RowTasks, column_tiles: int, places: int
 ) -> tuple[Work, int]:
-    """Return the work of CSR on CUDA cores: a row, or a piece of a long one, and a tile each task.
+    """Return the work of CSR on CUDA cores: some lanes' rows, or a piece of a long one, each task.
 
     Parameters
     ----------
-    piece : int
-        Non-zeros at which rows are cut; 0 leaves them whole.
+    tasks : RowTasks
+        As the kernel shares them out.
+    column_tiles : int
+        Tiles along N.
+    places : int
+        Tasks that run at a time.
     """
     rates, structure = problem.rates, problem.structure
-    a_bytes = csr_bytes(structure)
-    lengths, _ = cut(structure.row_lengths, piece)
-    tiles = problem.tiles(tile_columns)
-    width = problem.n / tiles
-    moved = lengths * (VALUE_BYTES * width + VALUE_BYTES + INDEX_BYTES)
-    moved = moved + problem.stored(1, tile_columns)
+    a_bytes = csr_bytes(structure) + 16 * (0 if tasks.tasks is None else tasks.count)
+    nonzeros, rows = _shared_out(structure, tasks)
+    width = problem.n / column_tiles
+    moved = nonzeros * (VALUE_BYTES * width + VALUE_BYTES + INDEX_BYTES)
+    moved = moved + rows * (width * problem.output_bytes + POINTER_BYTES)
     work = Work(
         moved / rates.gather_bytes_per_us,
-        lengths * (2.0 * width) / rates.fma_flops_per_us,
+        nonzeros * (2.0 * width) / rates.fma_flops_per_us,
         FP32_UNITS,
-        rates.sm_count * warps_per_sm,
-        problem.hbm_us(a_bytes),
-        repeats=tiles,
+        places,
+        problem.hbm_us(a_bytes, 2 * 4 * tasks.slots * problem.n),
+        repeats=column_tiles,
     )
     return work, a_bytes
+
+
+def _shared_out(structure: Structure, tasks: RowTasks) -> tuple[IntArray, IntArray]:
+    """Return the non-zeros and the rows of each task."""
+    indptr, m = structure.indptr, structure.m
+    if tasks.tasks is None:
+        first = np.arange(0, m, tasks.rows_per_task)
+        last = np.minimum(first + tasks.rows_per_task, m)
+        return indptr[last] - indptr[first], last - first
+    first, rows, piece, _ = tasks.tasks.T.astype(np.int64)
+    begin = indptr[first] + piece * tasks.piece_length
+    end = indptr[first + np.maximum(rows, 1)]
+    end = np.where(rows > 0, end, np.minimum(end, begin + tasks.piece_length))
+    return end - begin, np.maximum(rows, 1)
 
 
 def csr_library_work(problem: Problem, algorithm: int) -> tuple[Work, int]:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from asyncsparse_lab import cli
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(("plan", *arguments))
+    return ended.value.code
+
+
+def test_it_shows_every_kernel_and_names_the_fastest(capsys):
+    assert run("mycielskian9", "-n", "256") == 0
+    shown = capsys.readouterr().out
+    for name in ("bcsr-overlap", "csr-vector", "cublas-dense", "cusparse-blocked-ell", "bound by"):
+        assert name in shown
+    assert "383 x 383, 14,542 non-zeros" in shown
+    assert "The article's rule: the fill ratio is" in shown
+
+
+def test_a_program_reads_the_same(capsys):
+    assert run("mycielskian9", "--n", "256", "--dtype-out", "float32", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["matrix"], facts["n"], facts["nnz"]) == ("mycielskian9", 256, 14542)
+    times = [one["predicted_us"] for one in facts["candidates"]]
+    assert times == sorted(times)
+    assert "cusparse-csr-alg2" in {one["kernel"] for one in facts["candidates"]}
+    for one in facts["candidates"]:
+        assert sum(one["parts"].values()) == pytest.approx(one["predicted_us"])
+        assert one["bound_by"] in one["parts"]
+
+
+def test_all_shows_configurations(capsys):
+    assert run("mycielskian9", "--all") == 0
+    assert "wgmma_n=256" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a matrix to plan for"),
+        (("mycielskian9", "-n", "0"), "n=0"),
+        (("mycielskian9", "--gpu", "toy"), "no rates of toy"),
+        (("mycielskian9", "--dtype-in", "float64"), "dtype_in='float64'"),
+        (("--fit", "--records", "elsewhere"), "--records elsewhere"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments, message):
+    assert run(*arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
