@@ -15,27 +15,35 @@ if TYPE_CHECKING:
     from asyncsparse_lab.matrices import load_matrix, load_suite
     from asyncsparse_lab.records.frame import load_records
     from asyncsparse_lab.spmm import Variant
+    from asyncsparse_lab.spmm.api import plan, spmm
+    from asyncsparse_lab.spmm.plan_object import Plan
 
 _PLACES: Final[dict[str, str]] = {
     "BCSR": "asyncsparse_lab.formats",
+    "Plan": "asyncsparse_lab.spmm.plan_object",
     "Variant": "asyncsparse_lab.spmm",
     "WCSR": "asyncsparse_lab.formats",
     "load_matrix": "asyncsparse_lab.matrices",
     "load_records": "asyncsparse_lab.records.frame",
     "load_suite": "asyncsparse_lab.matrices",
     "lsmr": "asyncsparse_lab.lsmr",
+    "plan": "asyncsparse_lab.spmm.api",
     "report": "asyncsparse_lab",
+    "spmm": "asyncsparse_lab",
 }
 
 __all__ = [
     "BCSR",
     "WCSR",
+    "Plan",
     "Variant",
     "load_matrix",
     "load_records",
     "load_suite",
     "lsmr",
+    "plan",
     "report",
+    "spmm",
 ]
 
 

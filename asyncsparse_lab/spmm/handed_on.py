@@ -1,0 +1,81 @@
+"""What a caller's A already is on the GPU, handed to the kernels without converting it."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.formats.arrays import Array, same_module
+from asyncsparse_lab.spmm.elementwise import round_dense
+from asyncsparse_lab.spmm.layout import DeviceBcsr, _row_tasks
+from asyncsparse_lab.spmm.product import DeviceCsr
+from asyncsparse_lab.spmm.sparse_operands import Blocks, Sparse
+
+BCSR_NAME: Final = "bcsr64"
+"""Name under which the kernels look for :class:`DeviceBcsr`."""
+
+
+def handed_on(A: Sparse, compute: str, in_order: bool, device: int) -> dict[str, Any]:
+    """Return the conversions that A brings along.
+
+    Parameters
+    ----------
+    compute : str
+        Type of the product.
+    in_order : bool
+        Whether A's CSR arrays are canonical.
+    device : int
+        GPU of the product; what lies on another is not handed on.
+    """
+    found: dict[str, Any] = {}
+    if A.device is not None and in_order and int(A.device[2].device.id) == device:
+        indptr, indices, values = A.device
+        own = values.copy() if A.dtype == compute else round_dense(values, A.dtype, compute)
+        found["csr"] = DeviceCsr(_as_int32(indptr), _as_int32(indices), own)
+    if A.blocks is not None and A.dtype == compute == "bfloat16" and len(A.blocks.values):
+        found[BCSR_NAME] = device_bcsr(A.shape, A.blocks)
+    return found
+
+
+def device_bcsr(shape: tuple[int, int], blocks: Blocks) -> DeviceBcsr:
+    """Return what the kernels read, on the caller's blocks where these lie on the GPU."""
+    import cupy
+
+    pointer = blocks.pointer.astype(np.int64, copy=False)
+    on_host = pointer if isinstance(pointer, np.ndarray) else pointer.get()
+    return DeviceBcsr(
+        shape=shape,
+        block_row_ptr=cupy.asarray(pointer),
+        block_col_idx=cupy.asarray(blocks.columns.astype(np.int32, copy=False)),
+        blocks=cupy.asarray(blocks.values),
+        row_tasks=cupy.asarray(_row_tasks(on_host).view(np.uint8)),
+    )
+
+
+def same_blocks(old: Blocks, new: Blocks) -> bool:
+    """Whether both store the same places."""
+    if old.values.shape != new.values.shape:
+        return False
+    pairs = ((old.pointer, new.pointer), (old.columns, new.columns))
+    return all(bool((_like(b, a) == a).all()) for a, b in pairs)
+
+
+def with_blocks(converted: DeviceBcsr, blocks: Blocks) -> DeviceBcsr:
+    """Return the same pattern, with what was derived from it, on other blocks."""
+    import cupy
+
+    other = copy(converted)
+    object.__setattr__(other, "blocks", cupy.asarray(blocks.values))
+    return other
+
+
+def _like(array: Array, other: Array) -> Array:
+    if same_module((other,)) is np:
+        return array if isinstance(array, np.ndarray) else array.get()
+    return same_module((other,)).asarray(array)
+
+
+def _as_int32(array: Array) -> Array:
+    return array.astype(np.int32, copy=False)
