@@ -15,6 +15,7 @@
 #include "lsmr_scalars.cuh"
 
 constexpr uint64_t EMPTY = ~0ull;  // a NaN that no sum of squares can be
+constexpr int POLLING_WARPS = WORKER_WARPS < 5 ? WORKER_WARPS : 5;  // a thread a block of 132
 
 __device__ __forceinline__ uint64_t load_acquire(const double* p) {
   uint64_t bits;
@@ -47,9 +48,24 @@ __device__ __forceinline__ double warp_sum(double value) {
   return value;
 }
 
+// The sum of a column of shared memory, by halves: a chain of additions would be as long as the
+// block has warps, and each takes the grid's time.
+template <int COUNT>
+__device__ __forceinline__ double column_sum(const double (*values)[RHS], int32_t r) {
+  double sums[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) sums[i] = values[i][r];
+#pragma unroll
+  for (int distance = 1; distance < COUNT; distance *= 2) {
+#pragma unroll
+    for (int i = 0; i + distance < COUNT; i += 2 * distance) sums[i] += sums[i + distance];
+  }
+  return sums[0];
+}
+
 struct Exchange {  // shared memory
   double partial[WORKER_WARPS][RHS];
-  double total[2][WORKER_WARPS][RHS];
+  double total[2][POLLING_WARPS][RHS];
   double square_x[WORKER_WARPS][RHS];
   int32_t timed_out[2];  // by the parity of the exchange that ends the phase
 };
@@ -96,9 +112,7 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
     worker_barrier();
     if (threadIdx.x < COPIES * RHS) {
       const uint32_t r = threadIdx.x % RHS;
-      double sum = shared.partial[0][r];
-#pragma unroll
-      for (int warp = 1; warp < WORKER_WARPS; ++warp) sum += shared.partial[warp][r];
+      const double sum = column_sum<WORKER_WARPS>(shared.partial, r);
       const uint32_t mine = threadIdx.x / RHS * slots_of_copy + r * gridDim.x + blockIdx.x;
       const uint32_t next_turn = (turn + 1) % 3;
       store_relaxed(&g.slots[next_turn * (COPIES * slots_of_copy) + mine], EMPTY);
@@ -111,30 +125,29 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
         if (place.lane == 0) shared.square_x[place.warp][r] = sum;
       }
     }
-    const double* polled = slots + blockIdx.x % COPIES * slots_of_copy;
+    if (place.warp < POLLING_WARPS) {
+      const double* polled = slots + blockIdx.x % COPIES * slots_of_copy;
 #pragma unroll
-    for (int r = 0; r < RHS; ++r) {
-      sums[r] = 0.0;
-      for (uint32_t block = threadIdx.x; block < gridDim.x; block += WORKERS) {
-        const double value =
-            await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block], g.spin_limit);
-        if (is_empty(value)) shared.timed_out[parity] = 1;
-        sums[r] += value;
+      for (int r = 0; r < RHS; ++r) {
+        sums[r] = 0.0;
+        for (uint32_t block = threadIdx.x; block < gridDim.x;
+             block += POLLING_WARPS * WARP_THREADS) {
+          const double value =
+              await_slot<!POLL_RELAXED>(&polled[r * gridDim.x + block], g.spin_limit);
+          if (is_empty(value)) shared.timed_out[parity] = 1;
+          sums[r] += value;
+        }
       }
-    }
-    if (POLL_RELAXED) asm volatile("fence.acq_rel.gpu;" ::: "memory");
+      if (POLL_RELAXED) asm volatile("fence.acq_rel.gpu;" ::: "memory");
 #pragma unroll
-    for (int r = 0; r < RHS; ++r) {
-      sums[r] = warp_sum(sums[r]);
-      if (place.lane == 0) shared.total[parity][place.warp][r] = sums[r];
+      for (int r = 0; r < RHS; ++r) {
+        sums[r] = warp_sum(sums[r]);
+        if (place.lane == 0) shared.total[parity][place.warp][r] = sums[r];
+      }
     }
   }
   block_barrier();
 #pragma unroll
-  for (int r = 0; r < RHS; ++r) {
-    sums[r] = shared.total[parity][0][r];
-#pragma unroll
-    for (int warp = 1; warp < WORKER_WARPS; ++warp) sums[r] += shared.total[parity][warp][r];
-  }
+  for (int r = 0; r < RHS; ++r) sums[r] = column_sum<POLLING_WARPS>(shared.total[parity], r);
   return !shared.timed_out[parity];
 }

@@ -9,11 +9,7 @@ __device__ bool Solver::sum_square_x() {
   const uint32_t buffer = RHS * gridDim.x;
   ++place.exchanges_x;
   if (place.lane < RHS) {
-    double sum = 0.0;
-#pragma unroll
-    for (int warp = 0; warp < WORKER_WARPS; ++warp) {
-      sum += shared.exchange.square_x[warp][place.lane];
-    }
+    const double sum = column_sum<WORKER_WARPS>(shared.exchange.square_x, place.lane);
     const uint32_t mine = place.lane * gridDim.x + blockIdx.x;
     store_relaxed(&g.slots_x[next_turn * buffer + mine], EMPTY);
     store_relaxed(&g.slots_x[turn * buffer + mine],
