@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.builds import cluster_sweep
+from asyncsparse_lab.spmm.builds import cluster_sweep, unfenced
 from asyncsparse_lab.spmm.geometry import BLOCK, stage_bytes
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
@@ -25,13 +25,16 @@ DTYPE_OUT: Final = "bfloat16"
 
 CAUSES: Final = {
     "co_scheduling": ("start", "gaps", "setup", "leave", "tail"),
-    "empty_barrier": ("remote",),
+    "empty_barrier": ("remote", "release"),
     "loads": ("first_wait", "wait"),
-    "products": ("multiply",),
+    "products": ("multiply", "drain"),
+    "bookkeeping": ("fetch", "rest"),
     "reset": ("reset",),
     "epilogue": ("epilogue",),
 }
-"""Cause to the parts of :mod:`asyncsparse_lab.studies.cta_times` that it is made of."""
+"""Cause to the parts of the mean SM's account that it is made of, see
+:mod:`asyncsparse_lab.studies.cta_account`. The empty barrier costs where its slot is waited for,
+and where consumers arrive on it, across the cluster behind a fence."""
 NAMED: Final = ("co_scheduling", "empty_barrier")
 """Causes of a loss that the document names; little reuse of A is why nothing makes up for it."""
 
@@ -55,10 +58,9 @@ def measure(case: Case) -> list[Record]:
     compared = variants()
     measured = measure_case(STUDY, case, compared, dtype_out=DTYPE_OUT, seconds=0.1)
     probes = cta_times.account_probes(
-        [variant.with_constants(INSTRUMENT=1) for variant in compared],
-        measured, STUDY, case.name, case.matrix,
-    )  # fmt: skip
-    probes = cta_times.explain(probes, measured.records, CAUSES, NAMED)
+        compared, measured, STUDY, case.name, case.matrix, level=2, twins={"unfenced": unfenced}
+    )
+    probes = cta_times.explain(probes, CAUSES, NAMED)
     records = cta_times.counters(measured.records, compared, measured, case.matrix)
     return [_with_reuse(record) for record in (*records, *probes)]
 

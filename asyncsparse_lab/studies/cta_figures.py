@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPT3: Final = "variant == 'bcsr-opt3'"
+LINE_COLORS: Final = ("#202020", "#0072b2", "#d55e00", "#8a3fa0")
+"""Dark on white, and told apart by line as well: opt3 first, then a study's other kernels."""
+LINE_STYLES: Final = ("-", "--", "-.", ":")
 BLOCKED_ELL: Final = "backend == 'cusparse' and variant == 'blocked-ell'"
 
 
@@ -116,12 +119,12 @@ def _bars(timed: pd.DataFrame, found: pd.DataFrame, ylabel: str, caption: str) -
     return Drawing(figure, found.reset_index(drop=True), caption)
 
 
-def _legend_outside(figure: Figure, axes: Axes) -> None:
+def _legend_outside(figure: Figure, axes: Axes, fontsize: float = 8.5) -> None:
     """Put one legend above the panels, where it hides nothing."""
     for old in figure.legends:
         old.remove()
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=4)
+    figure.legend(handles, labels, fontsize=fontsize, loc="outside upper center", ncols=4)
 
 
 def shade(label: str, index: int) -> Any:
@@ -178,7 +181,11 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
     rows = labelled(probes)
     rows = rows[rows["label"] != "opt3"]
     matrices = list(dict.fromkeys(rows["matrix"]))
-    colors = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
+    names = [name for name in (*names, "instruments") if f"result.loss_{name}_us" in rows]
+    colors: dict[str, Any] = dict(
+        zip(names, sns.color_palette("colorblind", len(names)), strict=True)
+    )
+    colors["instruments"] = "#d0d0d0"
     figure, panels = plt.subplots(
         1, len(matrices), figsize=(1.5 + 3.4 * len(matrices), 3.9), squeeze=False
     )
@@ -206,16 +213,16 @@ def causes(probes: pd.DataFrame, names: Sequence[str]) -> Drawing:
         room = 0.06 * (highest - lowest)
         axes.set_ylim(lowest - room, highest + room)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=3)
+    figure.legend(handles, labels, fontsize=8.5, loc="outside upper center", ncols=3)
     style.provenance(figure, rows)
     columns = [f"result.loss_{name}_us" for name in names]
     kept = ["variant", "label", "matrix", *columns, "result.loss_us", "result.measured_loss_us"]
     return Drawing(
         figure,
         rows[kept].reset_index(drop=True),
-        "Where the difference to opt3 comes from, by the accounts of instrumented builds; bars "
-        "below zero are gains. The dash marks their sum, the diamond the difference of the "
-        f"kernels' medians without instruments. {resolution(probes)}",
+        "Where the difference to opt3 comes from, by the accounts of instrumented builds, less "
+        "what their instruments cost; bars below zero are gains. The dash marks their sum, the "
+        f"diamond the difference of the kernels without instruments. {resolution(probes)}",
     )
 
 
@@ -229,14 +236,18 @@ def ends(probes: pd.DataFrame) -> Drawing:
     rows = labelled(probes)
     matrices = list(dict.fromkeys(rows["matrix"]))
     figure, panels = plt.subplots(
-        1, len(matrices), figsize=(1.2 + 3.4 * len(matrices), 3.3), squeeze=False
+        1, len(matrices), figsize=(1.2 + 3.4 * len(matrices), 3.9), squeeze=False
     )
     lines = []
     for axes, matrix in zip(panels[0], matrices, strict=True):
         part = rows[rows["matrix"] == matrix].set_index("label")
         for index, label in enumerate(order(rows[rows["matrix"] == matrix])):
             times = np.sort(np.asarray(part.loc[label, "result.sm_end_us"], dtype=float))
-            axes.step(times, np.arange(1, len(times) + 1), color=shade(label, index), label=label)
+            axes.step(
+                times, np.arange(1, len(times) + 1), label=label, linewidth=2.2,
+                color=LINE_COLORS[index % len(LINE_COLORS)],
+                linestyle=LINE_STYLES[index % len(LINE_STYLES)],
+            )  # fmt: skip
             lines.append(
                 {
                     "variant": part.loc[label, "variant"],
@@ -252,8 +263,11 @@ def ends(probes: pd.DataFrame) -> Drawing:
                     ),
                 }
             )
-        axes.set(xlabel="us after the first begin", ylabel="SMs that ended", title=short(matrix))
-    _legend_outside(figure, panels[0, 0])
+        axes.set_xlabel("us after the first begin", fontsize=11)
+        axes.set_title(short(matrix), fontsize=12)
+        axes.tick_params(labelsize=10)
+    panels[0, 0].set_ylabel("SMs that ended", fontsize=11)
+    _legend_outside(figure, panels[0, 0], fontsize=11)
     style.provenance(figure, rows)
     return Drawing(
         figure,

@@ -20,7 +20,6 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
     for size in sorted(set(probes["params.cluster"].dropna().astype(int)) - {1}):
         own = probes[probes["params.cluster"] == size].set_index("matrix")
         loss = own["result.measured_loss_us"]
-        products = own["result.loss_products_us"]
         alone = probes[probes["params.cluster"] == 1].set_index("matrix")
         idle = sm_count(timed) - int(own["result.active_sms"].min())  # SMs unknown: below 0
         named = f"a cluster of {size}: "
@@ -35,22 +34,21 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
             },
             {
                 "question": named + "the empty barrier across blocks",
-                "here": f"{span(own['result.loss_empty_barrier_us'])} us of {span(loss)} us in "
-                "longer waits for loads",
+                "here": f"{span(own['result.loss_empty_barrier_us'])} us of {span(loss)} us",
                 "document": "named, without a number",
                 "because": "the block that loads A waits "
                 f"{span(own['result.remote_wait_cycles'])} cycles for each slot after its own "
                 f"consumers were done, {span(base['result.remote_wait_cycles'])} in opt3; the ring "
-                "hides most of that from the consumers' waits.",
+                f"hides most of that from the consumers' waits.{_release(own, base)}",
             },
+            *_fence(own, base, named),
             {
                 "question": named + "what the document does not name",
-                "here": f"{span(products)} us of {span(loss)} us in products and the rest",
+                "here": f"{span(own['result.loss_products_us'])} us of {span(loss)} us in products",
                 "document": "",
-                "because": "the number of products is the same, so this is what the instruments "
-                "cannot tell from them: consumers that wait for each other inside a product, and "
-                "the arrivals on another block's barrier. In a cluster of 1, which has the same "
-                f"barriers and shares nothing, it is {span(alone['result.loss_products_us'])} us "
+                "because": "the number of products is the same, so this is what consumers wait for "
+                "each other inside a product. In a cluster of 1, which has the same barriers and "
+                f"shares nothing, it is {span(alone['result.loss_products_us'])} us "
                 f"and waits for loads are {span(-alone['result.loss_loads_us'])} us shorter.",
             },
             {
@@ -68,6 +66,35 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
 
 def _idle(count: int) -> str:
     return f"{count} SMs get no block at all, since clusters need free neighbours; " * (count > 0)
+
+
+def _release(own: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Return what a consumer's arrival on the empty barriers takes, where it was counted."""
+    if "result.release_cycles" not in own or own["result.release_cycles"].isna().any():
+        return ""
+    return (
+        f" To release a slot takes a consumer {span(own['result.release_cycles'])} cycles in the "
+        f"mean, {span(base['result.release_cycles'])} in opt3."
+    )
+
+
+def _fence(own: pd.DataFrame, base: pd.DataFrame, named: str) -> list[dict[str, str]]:
+    """Return what the fence of a remote arrival costs, by the build without it."""
+    if "result.unfenced_us" not in own or own["result.unfenced_us"].isna().any():
+        return []
+    cost = own["result.plain_us"] - own["result.unfenced_us"]
+    left = own["result.unfenced_us"] - base["result.plain_us"].reindex(own.index)
+    return [
+        {
+            "question": named + "the fence of the remote arrival",
+            "here": f"{span(cost)} us of {span(own['result.measured_loss_us'])} us",
+            "document": "",
+            "because": "a release at cluster scope is compiled to a fence of the whole GPU "
+            "(MEMBAR.ALL.GPU), which each consumer of the other blocks passes for each slot. The "
+            "same kernel with that arrival at the scope of a thread block, as wgmma's reads need "
+            f"no more, is {span(left, 1)} us slower than opt3.",
+        }
+    ]
 
 
 def _saved(timed: pd.DataFrame, size: int) -> str:
@@ -91,11 +118,12 @@ def persistent(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
     lines = [
         {
             "question": "imbalance",
-            "here": f"idle at the end, of the span: {_each(_idle_share(plain))}",
+            "here": f"{_each(plain['result.loss_imbalance_us'], ' us')}",
             "document": "named, without a number",
-            "because": f"opt3, whose blocks the hardware hands out as SMs get free: "
-            f"{_each(_idle_share(opt3))}. With the swizzle: {_each(_idle_share(swizzle))}: down "
-            "the columns, the same SMs meet the long block rows in each round again.",
+            "because": f"{_work(plain, opt3)}Idle at the end, of the span and for the mean SM: "
+            f"{_each(_idle_share(plain))}; opt3, whose blocks the hardware hands out as SMs get "
+            f"free: {_each(_idle_share(opt3))}. With the swizzle: {_each(_idle_share(swizzle))}: "
+            "down the columns, the same SMs meet the long block rows in each round again.",
         },
         {
             "question": "no reuse of B in L2",
@@ -127,12 +155,24 @@ def persistent(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
     )
 
 
+def _work(own: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Return how much work the last SM to end had, in blocks against the mean SM's."""
+    if "result.last_blocks" not in own or own["result.last_blocks"].isna().any():
+        return ""
+    share = 100 * (own["result.last_blocks"] / own["result.mean_blocks"] - 1)
+    share_base = 100 * (base["result.last_blocks"] / base["result.mean_blocks"] - 1)
+    return (
+        "the last SM to end has more or fewer blocks than the mean SM by "
+        f"{_each(share, ' %', '+')}, in opt3 by {_each(share_base, ' %', '+')}. "
+    )
+
+
 def _idle_share(rows: pd.DataFrame) -> pd.Series[float]:
     return 100 * rows["result.spent_tail"] / rows["result.span_us"]
 
 
-def _each(values: pd.Series[float], unit: str = " %") -> str:
-    sign = "+" if unit == " us" else ""
+def _each(values: pd.Series[float], unit: str = " %", sign: str = "") -> str:
+    sign = "+" if unit == " us" else sign
     return ", ".join(
         f"{value:{sign}.0f}{unit} on {short(str(matrix))}" for matrix, value in values.items()
     )

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 WORDS: Final[Mapping[str, str]] = {
     "co_scheduling": "co-scheduling: gaps, cluster barriers, idle ends",
-    "empty_barrier": "empty barrier across blocks",
+    "empty_barrier": "empty barrier across blocks: waiting, arriving",
     "loads": "waits for loads",
     "first_loads": "waits for a tile's first stage",
-    "products": "products and the rest",
+    "products": "products",
+    "bookkeeping": "finding a tile's blocks, and the rest",
     "reset": "resetting accumulators",
     "epilogue": "writing C",
-    "imbalance": "imbalance: idle at the begin and the end",
+    "imbalance": "imbalance: more work on the last SM to end",
     "launches": "launching blocks, setting up barriers",
+    "instruments": "taken off: what the instruments cost",
 }
 CLOSE_ENOUGH: Final = 0.2
 """How far the sum of causes may be from the measured loss, as a part of it."""
@@ -49,39 +51,53 @@ def cause_table(probes: pd.DataFrame, names: Sequence[str], named: Sequence[str]
     """Return the account of each kernel: its loss by cause, whether that adds up, waits, ends."""
     import pandas as pd
 
-    rows = with_overhead(labelled(probes))
+    rows = with_cost(labelled(probes))
     columns = {
         "matrix": "matrix",
         "label": "kernel",
         "result.span_us": "span, us",
         "median_us": "median without instruments, us",
-        "overhead_us": "instruments cost, us",
+        "cost_us": "instruments cost, us",
         "result.measured_loss_us": "slower than opt3, us",
-        **{f"result.loss_{name}_us": f"{WORDS[name]}, us" for name in names},
+        **{f"result.loss_{name}_us": f"{WORDS[name]}, us" for name in (*names, "instruments")},
         "result.loss_us": "sum of causes, us",
         "result.explained_share": "sum / measured",
+        "result.bare_share": "the same with the instruments' cost left in",
         "result.named_causes_share": "causes that the document names / sum",
+        "result.unfenced_us": "without the fence of remote arrivals, us",
+        "result.release_cycles": "cycles to release a slot",
         "result.empty_wait_cycles": "cycles an empty-barrier wait",
         "result.reset_cycles": "cycles a reset",
+        "result.last_blocks": "blocks of the last SM to end",
+        "result.mean_blocks": "blocks of the mean SM",
         "result.spent_tail": "idle at the end, us an SM",
         "result.end_spread_us": "spread of SM ends, us",
     }
     rows = rows.sort_values(["matrix", "label"])
-    table = pd.DataFrame({title: rows[name] for name, title in columns.items() if name in rows})
+    table = pd.DataFrame(
+        {
+            title: rows[name]
+            for name, title in columns.items()
+            if name in rows and rows[name].notna().any()
+        }
+    )
     words = " and ".join(WORDS[name] for name in named)
     return Table(
         table.reset_index(drop=True),
-        "The difference to opt3 by cause, for the mean SM and a cold L2. The document names "
-        f"{words}. {resolution(probes)}",
+        f"The difference to opt3 by cause, with a cold L2. The document names {words}. "
+        f"{resolution(probes)}",
     )
 
 
-def with_overhead(probes: pd.DataFrame) -> pd.DataFrame:
-    """Return the probes with ``overhead_us``, their span less their kernel's median without them.
+def with_cost(probes: pd.DataFrame) -> pd.DataFrame:
+    """Return the probes with ``cost_us``, their time less their kernel's without instruments.
 
-    The medians come with the rows as ``median_us``, see :func:`with_medians`.
+    Probes that were not timed beside their kernel have their span for that, and its median from
+    :func:`with_medians`.
     """
-    return probes.assign(overhead_us=probes["result.span_us"] - probes["median_us"])
+    if "result.cost_us" in probes:
+        return probes.assign(cost_us=probes["result.cost_us"])
+    return probes.assign(cost_us=probes["result.span_us"] - probes["median_us"])
 
 
 def with_medians(probes: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
@@ -97,28 +113,24 @@ def with_medians(probes: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def resolution(probes: pd.DataFrame) -> str:
-    """Return in words how far the sums of causes are from the measured losses, and why.
-
-    The accounts are of instrumented builds. What instruments cost differs from kernel to kernel,
-    so a loss smaller than that difference cannot be split into causes.
-    """
-    rows = with_overhead(labelled(probes))
-    base = rows[rows["label"] == "opt3"].set_index("case")["overhead_us"]
+    """Return in words how far the sums of causes are from the measured losses, and why."""
+    rows = with_cost(labelled(probes))
+    base = rows[rows["label"] == "opt3"].set_index("case")["cost_us"]
     rows = rows[rows["label"] != "opt3"]
     share = rows["result.explained_share"].astype(float)
-    good = rows[share.sub(1.0).abs() <= CLOSE_ENOUGH]
-    off = rows[share.sub(1.0).abs() > CLOSE_ENOUGH]
+    near = share.sub(1.0).abs() <= CLOSE_ENOUGH
+    good, off = rows[near], rows[~near]
     words = f"The sum is within {CLOSE_ENOUGH:.0%} of the measured loss for "
     words += _listed(good, [f"{value:.2f}" for value in share[good.index]]) or "none"
+    unequal = (rows["cost_us"] - rows["case"].map(base)).abs()
+    words += f". Instruments cost these kernels up to {unequal.max():.1f} us more or less than opt3"
     if off.empty:
         return f"{words}."
-    unequal = off["overhead_us"] - off["case"].map(base)
     return (
-        f"{words}; not for {_listed(off, [f'{value:.2f}' for value in share[off.index]])}, where "
-        f"instruments cost {unequal.min():+.0f} to {unequal.max():+.0f} us against what they cost "
-        f"opt3, beside losses of {off['result.measured_loss_us'].min():.0f} to "
-        f"{off['result.measured_loss_us'].max():.0f} us: read the causes' order there, not "
-        "their sum."
+        f"{words}. It is not for {_listed(off, [f'{value:.2f}' for value in share[off.index]])}, "
+        f"with losses of {off['result.measured_loss_us'].min():.1f} to "
+        f"{off['result.measured_loss_us'].max():.1f} us: read the causes' order there, not their "
+        "sum."
     )
 
 

@@ -1,19 +1,14 @@
-r"""Where thread blocks spend their time: an account that adds up to the kernel's.
+"""Probes beside the kernels that they explain: sampled together, their loss split into causes.
 
-With one block on an SM at a time, the time T from the first begin to the last end is, on each SM,
-the wait for its first block, the blocks with their phases, the gaps between them, and the idle
-time at the end.  Its mean over all SMs is therefore
-
-.. math:: T = start + gaps + \sum_{phases} + tail
-
-and the difference of two kernels is the sum of the differences.  Cycles of an SM become time by
-its own clock over the same launch.
+A kernel and its probe are timed in turn, launch by launch, so that what the instruments cost is
+known, and is taken off the sum of the causes.  The accounts themselves are
+:mod:`asyncsparse_lab.studies.cta_account`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,105 +18,22 @@ from asyncsparse_lab.gpu.compile import compile_many
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.instrument import read_rows
 from asyncsparse_lab.spmm.variants import Variant
+from asyncsparse_lab.studies.cta_account import account, mean_account, split_mean
 from asyncsparse_lab.studies.spmm_cases import Measured
 from asyncsparse_lab.studies.spmm_common import kernel_build
 
 LAUNCHES: Final = 8
-"""Launches that an account is the mean of; each finds L2 cold."""
+"""Launches whose mean a probe's record is; each finds L2 cold."""
+ROUNDS: Final = 32
+"""Launches of each build in :func:`sample_builds`; the middle half by time counts."""
 NAMED_ENOUGH: Final = 0.8
 """Share of a loss from which on the causes that the document names count as its causes."""
 
-CONSUMER_PHASES: Final = ("setup", "reset", "first_wait", "wait", "epilogue", "leave")
-PARTS: Final = ("start", "gaps", *CONSUMER_PHASES, "multiply", "tail")
-"""Parts of an account. ``wait``: for loads, without the first of each tile; ``multiply``: products
-and all that is nothing else."""
+_FIRST_DELAY_NS: Final = 100_000
 
-
-def account(rows: NDArray[Any], sm_count: int, cluster: int = 1) -> dict[str, Any]:
-    """Return the account of one launch, in microseconds for the mean SM.
-
-    Parameters
-    ----------
-    rows : structured array, thread blocks x roles
-        As :func:`asyncsparse_lab.spmm.instrument.read_rows` gives them: producer, consumers.
-    sm_count : int
-        SMs of the GPU; those without a block were idle.
-    cluster : int
-        Blocks of a cluster: the producer of the first of them waits for all.
-
-    Returns
-    -------
-    dict
-        ``span_us``; ``spent_X`` for each of :data:`PARTS`, which add up to it; ``ghz``;
-        ``empty_wait_cycles`` and ``remote_wait_cycles`` a wait of the producers (remote: after the
-        block's own consumers had released the slot; first blocks of clusters only);
-        ``remote_us``: that time for the mean SM, for every block of a cluster;
-        ``reset_cycles`` a tile; ``end_spread_us``, ``end_std_us`` and ``sm_end_us``: when the last
-        block of each SM ended, after the first begin.
-    """
-    begin = rows["begin_clock"].min(axis=1).astype(np.int64)
-    end = rows["end_clock"].max(axis=1).astype(np.int64)
-    begin_ns = rows["begin_ns"].min(axis=1).astype(np.int64)
-    end_ns = rows["end_ns"].max(axis=1).astype(np.int64)
-    sms, of = np.unique(rows["sm"][:, 0], return_inverse=True)
-    first_clock, last_clock = _extreme(np.minimum, of, begin), _extreme(np.maximum, of, end)
-    first_ns, last_ns = _extreme(np.minimum, of, begin_ns), _extreme(np.maximum, of, end_ns)
-    ghz = float(np.median((last_clock - first_clock) / np.maximum(last_ns - first_ns, 1)))
-    span = float(last_ns.max() - first_ns.min())
-
-    def mean_us(cycles: Any) -> float:
-        return float(np.sum(cycles)) / sm_count / ghz / 1e3
-
-    consumers = rows[:, 1:]
-    cycles = {name: consumers[name].mean(axis=1) for name in CONSUMER_PHASES}
-    cycles["wait"] = cycles["wait"] - cycles["first_wait"]
-    cycles["multiply"] = (end - begin) - sum(cycles.values())
-    spent = {name: mean_us(cycles[name]) for name in (*CONSUMER_PHASES, "multiply")}
-    spent["gaps"] = mean_us(last_clock - first_clock) - mean_us(end - begin)
-    spent["start"] = float(np.sum(first_ns - first_ns.min())) / sm_count / 1e3
-    spent["tail"] = span / 1e3 - sum(spent.values())
-
-    producers, leaders = rows[:, 0], rows[::cluster, 0]
-    ends = (last_ns - first_ns.min()) / 1e3
-    return {
-        "span_us": span / 1e3,
-        **{f"spent_{name}": spent[name] for name in PARTS},
-        "ghz": ghz,
-        "active_sms": len(sms),
-        "empty_wait_cycles": _ratio(producers["wait"], producers["waits"]),
-        "remote_wait_cycles": _ratio(leaders["remote_wait"], leaders["waits"]),
-        "remote_us": mean_us(cluster * leaders["remote_wait"].astype(np.float64)),
-        "reset_cycles": _ratio(consumers["reset"], consumers["tiles"]),
-        "end_spread_us": float(ends.max() - ends.min()),
-        "end_std_us": float(ends.std()),
-        "sm_end_us": np.round(np.sort(ends), 2).tolist(),
-    }
-
-
-def _extreme(choose: np.ufunc, groups: NDArray[Any], values: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the smallest or largest value of each group."""
-    limit = np.iinfo(np.int64).max if choose is np.minimum else np.iinfo(np.int64).min
-    found = np.full(int(groups.max()) + 1, limit)
-    choose.at(found, groups, values)
-    return found
-
-
-def _ratio(amount: Any, count: Any) -> float:
-    return float(np.sum(amount, dtype=np.float64)) / max(float(np.sum(count, dtype=np.float64)), 1)
-
-
-def mean_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of several launches' accounts; a sum stays the sum of its parts.
-
-    Of lists (such as the ends of all SMs) the last launch's is kept.
-    """
-    mean = {
-        name: last
-        if isinstance(last, list)
-        else round(float(np.mean([one[name] for one in accounts])), 4)
-        for name, last in accounts[-1].items()
-    }
-    return mean | {"launches": len(accounts)}
+Split = Callable[
+    [Mapping[str, Any], Mapping[str, Any], Mapping[str, Sequence[str]]], dict[str, float]
+]
 
 
 def measured_rows(prepared: Any, launches: int) -> list[NDArray[Any]]:
@@ -149,58 +61,188 @@ def probe_record(
     result : callable
         From the rows of one launch to the result's numbers.
     """
-    from asyncsparse_lab.spmm.measure import record_identity
+    probe = prepared_probe(variant, measured)
+    rows = measured_rows(probe.prepared, LAUNCHES + 1)[1:]  # the first one loads the module
+    found = mean_account([result(launch) for launch in rows])
+    return _record(probe, measured, study, case, matrix, found)
+
+
+@dataclass
+class Probe:
+    """A build that is launched but whose time is no kernel's, checked once."""
+
+    variant: Variant
+    prepared: Any
+    error: float
+    bound: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it computed the product."""
+        return self.error <= self.bound
+
+
+def prepared_probe(variant: Variant, measured: Measured) -> Probe:
+    """Prepare a build, launch it once, and compare what it computed."""
     from asyncsparse_lab.spmm.product import poison
     from asyncsparse_lab.spmm.run import Ours
 
     product, truth = measured.product, measured.truth
-    probe = Ours(variant)
-    prepared = probe.prepare(product)
+    prepared = Ours(variant).prepare(product)
     poison(prepared.output)
-    rows = measured_rows(prepared, LAUNCHES + 1)[1:]  # the first one loads the module
-    error, bound = truth.relative_error(prepared.output), truth.err_bound(product.dtype_out)
-    right = error <= bound
+    prepared.run()
+    error = truth.relative_error(prepared.output)
+    return Probe(variant, prepared, error, truth.err_bound(product.dtype_out))
+
+
+def _record(
+    probe: Probe, measured: Measured, study: str, case: str, matrix: str, result: dict[str, Any]
+) -> Record:
+    from asyncsparse_lab.spmm.measure import record_identity
+    from asyncsparse_lab.spmm.run import Ours
+
+    prepared = probe.prepared
+    reason = None if probe.is_right else f"rel_err {probe.error:.3g} exceeds {probe.bound:.3g}"
     return Record(
-        **record_identity(probe, product, study, case, matrix),
+        **record_identity(Ours(probe.variant), measured.product, study, case, matrix),
         l2="cold",
-        status="passed" if right else "wrong",
-        reason=None if right else f"rel_err {error:.3g} exceeds {bound:.3g}",
-        rel_err=error,
-        err_bound=bound,
+        status="passed" if probe.is_right else "wrong",
+        reason=reason,
+        rel_err=probe.error,
+        err_bound=probe.bound,
         kernel_hash=prepared.kernel_hash,
         host_hash=prepared.host_hash,
         compiler=prepared.compiler,
         params=prepared.params,
-        result=mean_account([result(launch) for launch in rows]) if right else {},
+        result=result if probe.is_right else {},
     )
 
 
 def account_probes(
-    variants: Sequence[Variant], measured: Measured, study: str, case: str, matrix: str
+    variants: Sequence[Variant],
+    measured: Measured,
+    study: str,
+    case: str,
+    matrix: str,
+    *,
+    level: int = 1,
+    twins: Mapping[str, Callable[[Variant], Variant | None]] | None = None,
 ) -> list[Record]:
-    """Return a record with the account of each instrumented build."""
-    from asyncsparse_lab.gpu.device import device_facts
+    """Return the record of each kernel's probe: its account, and its time beside the kernel's.
 
+    Parameters
+    ----------
+    variants : sequence of Variant
+        The kernels, without instruments.
+    level : {1, 2}
+        What the probes count, see ``kernels/include/role_clock.cuh``.
+    twins : mapping, optional
+        Name to further builds of a kernel, which leave out one thing: timed in the same samples.
+
+    Returns
+    -------
+    list of Record
+        With the account, mean of the middle launches; ``plain_us`` and ``probe_us``, times of the
+        kernel and of its probe; ``cost_us``, their difference; ``X_us`` for each twin X.
+    """
+    from asyncsparse_lab.gpu.device import device_facts
+    from asyncsparse_lab.spmm.run import Ours
+
+    twins = twins or {}
+    probes = [variant.with_constants(INSTRUMENT=level) for variant in variants]
+    others = [
+        {name: twin for name, make in twins.items() if (twin := make(variant)) is not None}
+        for variant in variants
+    ]
     dtype_out = measured.product.dtype_out
-    compile_many([kernel_build(variant, dtype_out) for variant in variants])
+    extra = [twin for named in others for twin in named.values()]
+    compile_many([kernel_build(variant, dtype_out) for variant in (*probes, *extra)])
+
     sm_count = device_facts().sm_count
+    prepared, sampled = [], []
+    for variant, probe, named in zip(variants, probes, others, strict=True):
+        own = prepared_probe(probe, measured)
+        further = {name: prepared_probe(twin, measured) for name, twin in named.items()}
+        prepared.append((own, [name for name, twin in further.items() if twin.is_right]))
+        sampled.append(
+            [
+                Ours(variant).prepare(measured.product),
+                own.prepared,
+                *(twin.prepared for twin in further.values() if twin.is_right),
+            ]
+        )
+    taken = sample_builds(sampled)
     records = []
-    for variant in variants:
-        cluster = variant.constants.get("CLUSTER", 1)
-        records.append(
-            probe_record(
-                variant, measured, study, case, matrix,
-                lambda rows, cluster=cluster: account(rows, sm_count, cluster),
-            )
-        )  # fmt: skip
+    for (own, names), (times, rows) in zip(prepared, taken, strict=True):
+        cluster = own.variant.constants.get("CLUSTER", 1)
+        result = summarise(times, names)
+        middle = middle_half(times[1])
+        accounts = [account(rows[launch], sm_count, cluster) for launch in middle]
+        result |= mean_account(accounts) if own.is_right else {}
+        records.append(_record(own, measured, study, case, matrix, result))
     return records
+
+
+def sample_builds(
+    kernels: Sequence[Sequence[Any]], rounds: int = ROUNDS, timer: Any = None
+) -> list[tuple[list[list[float]], list[NDArray[Any]]]]:
+    """Time builds of several kernels in turn with a cold L2, and keep what each probe counted.
+
+    Parameters
+    ----------
+    kernels : sequence of sequences
+        Of each kernel its prepared builds: without instruments, the probe, others.
+    timer : optional
+        Replaced in tests.
+
+    Returns
+    -------
+    list
+        For each kernel: the times of each build in microseconds, launch by launch; and the rows
+        of each launch of the probe.
+    """
+    from asyncsparse_lab.gpu.timing import device_timer
+
+    timer = device_timer() if timer is None else timer
+    times: list[list[list[float]]] = [[[] for _ in builds] for builds in kernels]
+    delays = [[_FIRST_DELAY_NS for _ in builds] for builds in kernels]
+    kept: list[list[Any]] = [[] for _ in kernels]
+    for number in range(rounds + 1):  # the first round loads the modules
+        for kernel, builds in enumerate(kernels):
+            for build, prepared in enumerate(builds):
+                elapsed, delays[kernel][build] = timer.sample(
+                    prepared.run, "cold", delays[kernel][build]
+                )
+                if number > 0:
+                    times[kernel][build].append(elapsed)
+            if number > 0:
+                kept[kernel].append(builds[1].measurements.copy())
+    return [
+        (taken, [read_rows(rows) for rows in copies])
+        for taken, copies in zip(times, kept, strict=True)
+    ]
+
+
+def middle_half(times: Sequence[float]) -> list[int]:
+    """Return which samples are left when the fastest and the slowest quarter are put aside."""
+    quarter = len(times) // 4
+    order = np.argsort(np.asarray(times), kind="stable")
+    return sorted(int(index) for index in order[quarter : len(times) - quarter])
+
+
+def summarise(times: Sequence[Sequence[float]], twins: Sequence[str]) -> dict[str, float]:
+    """Return the times of a kernel's builds: means of their middle halves."""
+    names = ("plain", "probe", *twins)
+    means = [float(np.mean([taken[index] for index in middle_half(taken)])) for taken in times]
+    found = {f"{name}_us": round(mean, 3) for name, mean in zip(names, means, strict=True)}
+    return found | {"cost_us": round(means[1] - means[0], 3)}
 
 
 def explain(
     probes: Sequence[Record],
-    timed: Sequence[Record],
     causes: Mapping[str, Sequence[str]],
     named: Sequence[str],
+    split: Split = split_mean,
     baseline: str = "bcsr-opt3",
 ) -> list[Record]:
     """Split each probe's loss against a kernel into causes.
@@ -209,21 +251,22 @@ def explain(
     ----------
     probes : sequence of Record
         From :func:`account_probes`, the baseline's among them.
-    timed : sequence of Record
-        Of the same case, without instruments.
     causes : mapping
-        Name of a cause to the parts of the account whose differences it is; all parts once.
-        ``remote`` among them stands for the cross-block wait, taken out of the waits for loads.
+        As ``split`` takes it.
     named : sequence of str
         The causes that the document names.
+    split : callable
+        :func:`~asyncsparse_lab.studies.cta_account.split_mean` or ``split_last``.
 
     Returns
     -------
     list of Record
-        With ``measured_loss_us`` (cold medians), ``loss_X_us`` for each cause, ``loss_us`` (their
-        sum: the difference of the spans), ``explained_share`` (sum over measured),
-        ``named_causes_share``, and ``named_causes_hold``: 1 if there is a loss and the named
-        causes make up at least :data:`NAMED_ENOUGH` of it.
+        With ``measured_loss_us`` (times without instruments, sampled beside the probes),
+        ``loss_X_us`` for each cause and ``loss_instruments_us``, what the probes' own cost makes
+        of it; ``loss_us`` (their sum), ``explained_share`` (sum over measured) and
+        ``bare_share`` (the same with the instruments' cost left in); ``named_causes_share``, and
+        ``named_causes_hold``: 1 if there is a loss and the named causes make up at least
+        :data:`NAMED_ENOUGH` of it.
     """
     base = next((probe for probe in probes if probe.variant == baseline), None)
     if base is None or base.status != "passed":
@@ -233,14 +276,17 @@ def explain(
         if probe.status != "passed":
             explained.append(probe)
             continue
-        losses = split_loss(probe.result, base.result, causes)
-        measured = _median(timed, probe) - _median(timed, base)
-        total, by_name = sum(losses.values()), sum(losses[name] for name in named)
+        losses = split(probe.result, base.result, causes)
+        measured = probe.result["plain_us"] - base.result["plain_us"]
+        spans, by_name = sum(losses.values()), sum(losses[name] for name in named)
+        losses["instruments"] = base.result["cost_us"] - probe.result["cost_us"]
+        total = spans + losses["instruments"]
         found = {
             "measured_loss_us": measured,
             "loss_us": total,
             **{f"loss_{name}_us": value for name, value in losses.items()},
             "explained_share": total / measured if measured else None,
+            "bare_share": spans / measured if measured else None,
             "named_causes_share": by_name / total if total > 0 else None,
             "named_causes_hold": float(
                 min(measured, total) > 0 and by_name >= NAMED_ENOUGH * total
@@ -248,31 +294,6 @@ def explain(
         }
         explained.append(replace(probe, result={**probe.result, **found}))
     return explained
-
-
-def split_loss(
-    result: Mapping[str, Any], base: Mapping[str, Any], causes: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """Return the differences of two accounts by cause; see :func:`explain`."""
-    more = {name: float(result[f"spent_{name}"] - base[f"spent_{name}"]) for name in PARTS}
-    waits = max(more["wait"], 0.0) + max(more["first_wait"], 0.0)
-    more["remote"] = 0.0
-    if any("remote" in parts for parts in causes.values()):
-        # No more than the consumers waited longer: the rest of it was hidden behind the ring.
-        more["remote"] = min(max(float(result["remote_us"] - base["remote_us"]), 0.0), waits)
-        more["wait"] -= more["remote"]
-    return {cause: sum(more[part] for part in parts) for cause, parts in causes.items()}
-
-
-def _median(timed: Sequence[Record], probe: Record) -> float:
-    """Return the cold median of a probe's kernel without its instruments."""
-    ignored = {"instrument"}
-    wanted = {key: value for key, value in probe.params.items() if key not in ignored}
-    for record in timed:
-        same = record.variant == probe.variant and dict(record.params) == wanted
-        if same and record.l2 == "cold" and record.median_us is not None:
-            return record.median_us
-    return float("nan")
 
 
 def counters(

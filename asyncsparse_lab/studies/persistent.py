@@ -24,15 +24,17 @@ N: Final = 4096
 DTYPE_OUT: Final = "bfloat16"
 
 CAUSES: Final = {
-    "imbalance": ("start", "tail"),
+    "imbalance": ("start", "work"),
     "launches": ("gaps", "setup", "leave"),
+    "bookkeeping": ("fetch", "rest"),
     "first_loads": ("first_wait",),
     "loads": ("wait",),
     "reset": ("reset",),
-    "products": ("multiply",),
+    "products": ("multiply", "release", "drain"),
     "epilogue": ("epilogue",),
 }
-"""Cause to the parts of :mod:`asyncsparse_lab.studies.cta_times` that it is made of."""
+"""Cause to the parts of the account of the last SM to end, which decides about the time, see
+:mod:`asyncsparse_lab.studies.cta_account`."""
 NAMED: Final = ("imbalance", "loads", "reset")
 """Causes that the document names; loads: what a missing reuse of B would cost."""
 
@@ -56,17 +58,15 @@ def measure(case: Case) -> list[Record]:
     """Time the kernels and Blocked-ELL, let probes account for the difference, read counters."""
     from asyncsparse_lab.baselines import BASELINES
     from asyncsparse_lab.studies import cta_times
+    from asyncsparse_lab.studies.cta_account import split_last
     from asyncsparse_lab.studies.spmm_cases import measure_case
 
     assert case.matrix is not None
     compared = variants()
     libraries = [BASELINES["cusparse-blocked-ell"]]
     measured = measure_case(STUDY, case, compared, libraries, dtype_out=DTYPE_OUT, seconds=0.1)
-    probes = cta_times.account_probes(
-        [variant.with_constants(INSTRUMENT=1) for variant in compared],
-        measured, STUDY, case.name, case.matrix,
-    )  # fmt: skip
-    probes = cta_times.explain(probes, measured.records, CAUSES, NAMED)
+    probes = cta_times.account_probes(compared, measured, STUDY, case.name, case.matrix)
+    probes = cta_times.explain(probes, CAUSES, NAMED, split_last)
     records = cta_times.counters(measured.records, compared, measured, case.matrix)
     return [*records, *probes]
 

@@ -19,6 +19,7 @@ from asyncsparse_lab.spmm.builds import all_builds, instrumented
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, one_dense_row, random_matrix
 from asyncsparse_lab.spmm.instrument import (
+    ROLE_ROW,
     ROW,
     MeasuredBcsrArguments,
     MeasuredWcsrArguments,
@@ -36,7 +37,7 @@ from asyncsparse_lab.spmm.wcsr import WindowTasks
 def struct_of(header: str, name: str) -> tuple[list[str], int]:
     """Return the fields of a struct in a header, and the size that it asserts."""
     text = (resource_path("kernels") / "include" / header).read_text()
-    body = re.sub(r"//.*", "", text[text.index(f"struct {name} {{") :].partition("};")[0])
+    body = re.sub(r"//.*", "", text[text.index(f"{name} {{") :].partition("};")[0])
     size = re.search(rf"sizeof\({name}\) == (\d+)", text)
     assert size is not None
     return re.findall(r"(\w+)(?:\[\d+\])?;", body), int(size[1])
@@ -49,9 +50,13 @@ def test_the_argument_struct_mirrors_the_header() -> None:
 
 
 def test_the_rows_of_instruments_mirror_the_header() -> None:
-    names, size = struct_of("instrument.cuh", "InstrumentRow")
-    assert tuple(names) == ROW.names
-    assert ROW.itemsize == size
+    for header, name, row in (
+        ("instrument.cuh", "InstrumentRow", ROW),
+        ("role_clock.cuh", "RoleRow", ROLE_ROW),
+    ):
+        names, size = struct_of(header, name)
+        assert tuple(names) == row.names
+        assert row.itemsize == size
 
 
 def test_an_instrumented_build_takes_the_same_arguments_and_an_address() -> None:
@@ -65,12 +70,14 @@ def test_an_instrumented_build_takes_the_same_arguments_and_an_address() -> None
 
 
 def test_rows_are_read_by_block_and_role() -> None:
-    memory = np.zeros((5, 3, ROW.itemsize), dtype=np.uint8)
-    memory[4, 2].view(ROW)["epilogue"] = 99
-    rows = read_rows(memory)
-    assert rows.shape == (5, 3)
-    assert rows[4, 2]["epilogue"] == 99
-    assert rows["epilogue"].sum() == 99
+    for row in (ROW, ROLE_ROW):
+        memory = np.zeros((5, 3, row.itemsize), dtype=np.uint8)
+        memory[4, 2].view(row)["epilogue"] = 99
+        rows = read_rows(memory)
+        assert rows.shape == (5, 3)
+        assert rows.dtype == row
+        assert rows[4, 2]["epilogue"] == 99
+        assert rows["epilogue"].sum() == 99
 
 
 @pytest.mark.parametrize("limit", [0, 64, 512])

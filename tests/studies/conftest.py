@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ import pytest
 
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
+from asyncsparse_lab.spmm.instrument import ROLE_ROW
 from asyncsparse_lab.studies import bcsr_ablation, ceilings, registers
 from asyncsparse_lab.studies.base import Case
 
@@ -204,3 +205,56 @@ def draw_in_theme() -> Callable[..., dict[str, Any]]:
         return items
 
     return draw
+
+
+class MadeUpLaunches:
+    """Launches of a ring kernel whose parts are known: the rows that a probe would write."""
+
+    GHZ = 2.0
+    PHASES: ClassVar = {
+        "setup": 200,
+        "fetch": 150,
+        "reset": 60,
+        "first_wait": 900,
+        "wait": 2000,
+        "multiply": 1000,
+        "release": 80,
+        "drain": 70,
+        "epilogue": 1500,
+        "leave": 40,
+    }
+    """Cycles of a thread block; ``wait`` is without the first."""
+    REST, GAP, BLOCKS = 130, 500, 7
+    LENGTH = sum(PHASES.values()) + REST
+
+    def __call__(
+        self, blocks_of_sm: list[int], starts_ns: list[int], slower: float = 1.0, level: int = 2
+    ) -> np.ndarray:
+        """Return the rows of a launch on SMs that run so many thread blocks of one tile in turn."""
+        rows = []
+        for sm, (count, start) in enumerate(zip(blocks_of_sm, starts_ns, strict=True)):
+            first = 10_000_000 * (sm + 1)  # the clocks of different SMs have nothing in common
+            length = int(slower * self.LENGTH)
+            for number in range(count):
+                clock = first + number * (length + self.GAP)
+                block = np.zeros(3, dtype=ROLE_ROW)
+                block["sm"] = sm
+                block["begin_clock"], block["end_clock"] = clock, clock + length
+                for role, at in ((0, clock + length - 600), (1, clock + 300)):
+                    since = int((at - first) / self.GHZ)
+                    block["read_clock"][role] = at
+                    block["read_ns"][role] = 1_800_000_000_000_000_000 + start + since
+                for name, cycles in self.PHASES.items():
+                    block[name][1:] = slower * cycles
+                block["wait"][1:] += block["first_wait"][1:]
+                block["tiles"][1:], block["blocks"][1:] = 1, self.BLOCKS
+                if level == 2:
+                    block["waits"][0], block["wait"][0], block["remote_wait"][0] = 10, 700, 300
+                rows.append(block)
+        return np.array(rows)
+
+
+@pytest.fixture
+def launch() -> MadeUpLaunches:
+    """Makes launches of a ring kernel whose parts are known."""
+    return MadeUpLaunches()

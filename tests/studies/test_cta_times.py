@@ -1,4 +1,4 @@
-"""The account of thread blocks: made-up launches whose parts are known."""
+"""Probes beside the kernels that they explain, with a made-up timer and made-up launches."""
 
 from __future__ import annotations
 
@@ -9,123 +9,38 @@ import numpy as np
 import pytest
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.instrument import ROW
+from asyncsparse_lab.spmm.builds import unfenced
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import cluster_multicast, cta_times, persistent
-from asyncsparse_lab.studies.cta_times import PARTS, account, explain, mean_account, split_loss
-
-GHZ = 2.0
-PHASES = {"setup": 200, "reset": 60, "first_wait": 900, "wait": 2000, "epilogue": 1500, "leave": 40}
-"""Cycles of a block; ``wait`` is without the first."""
-MULTIPLY, GAP = 1300, 500
-
-
-def launch(blocks_of_sm: list[int], starts_ns: list[int], slower: float = 1.0) -> np.ndarray:
-    """Return the rows of a launch on SMs that run so many blocks in turn."""
-    rows = []
-    for sm, (blocks, start) in enumerate(zip(blocks_of_sm, starts_ns, strict=True)):
-        clock = 10_000_000 * (sm + 1)  # the clocks of different SMs have nothing in common
-        first, length = clock, int(slower * (sum(PHASES.values()) + MULTIPLY))
-        for _ in range(blocks):
-            block = np.zeros(3, dtype=ROW)
-            block["sm"], block["tiles"] = sm, (0, 1, 1)
-            block["begin_clock"], block["end_clock"] = clock, clock + length
-            block["begin_ns"] = 5_000 + start + (clock - first) / GHZ
-            block["end_ns"] = 5_000 + start + (clock + length - first) / GHZ
-            for name, cycles in PHASES.items():
-                block[name][1:] = slower * cycles
-            block["wait"][1:] += block["first_wait"][1:]
-            block["waits"], block["wait"][0], block["remote_wait"][0] = 10, 700, 300
-            rows.append(block)
-            clock += length + GAP
-    return np.array(rows)
-
-
-def test_the_parts_are_what_they_were_made_of() -> None:
-    found = account(launch([3, 2], [0, 400]), sm_count=2)
-    blocks = 5
-    for name, cycles in (*PHASES.items(), ("multiply", MULTIPLY)):
-        assert found[f"spent_{name}"] == pytest.approx(blocks * cycles / 2 / GHZ / 1e3)
-    assert found["spent_gaps"] == pytest.approx(3 * GAP / 2 / GHZ / 1e3)
-    assert found["spent_start"] == pytest.approx(0.2)
-    assert found["ghz"] == pytest.approx(GHZ)
-    assert found["reset_cycles"] == PHASES["reset"]
-    assert found["empty_wait_cycles"] == 70
-    assert found["remote_wait_cycles"] == 30
-    assert found["sm_end_us"] == pytest.approx([6.65, 9.5])
-    assert found["end_spread_us"] == pytest.approx(2.85)
-
-
-@pytest.mark.parametrize("sm_count", [3, 4])
-def test_the_parts_add_up_to_the_span(sm_count: int) -> None:
-    found = account(launch([4, 1, 3], [0, 30, 700]), sm_count)
-    assert sum(found[f"spent_{name}"] for name in PARTS) == pytest.approx(found["span_us"])
-    assert found["active_sms"] == 3
-    assert min(found[f"spent_{name}"] for name in PARTS) >= 0
-
-
-def test_only_the_first_block_of_a_cluster_waits_for_the_others() -> None:
-    rows = launch([2, 2], [0, 0])
-    rows["remote_wait"][1::2] = 0
-    found = account(rows, sm_count=2, cluster=2)
-    assert found["remote_wait_cycles"] == 30
-    assert found["remote_us"] == pytest.approx(4 * 300 / 2 / GHZ / 1e3)
-
-
-def test_a_mean_of_accounts_adds_up_too() -> None:
-    mean = mean_account([account(launch([2, 2], [0, s]), 2) for s in (0, 100, 350)])
-    assert sum(mean[f"spent_{name}"] for name in PARTS) == pytest.approx(mean["span_us"], abs=1e-3)
-    assert mean["launches"] == 3
-
-
-@pytest.mark.parametrize("causes", [cluster_multicast.CAUSES, persistent.CAUSES])
-def test_causes_use_every_part_once(causes: dict[str, tuple[str, ...]]) -> None:
-    used = [part for parts in causes.values() for part in parts if part != "remote"]
-    assert sorted(used) == sorted(PARTS)
-    base, more = account(launch([3, 2], [0, 0]), 2), account(launch([3, 3], [0, 90], 1.3), 2)
-    losses = split_loss(more, base, causes)
-    assert sum(losses.values()) == pytest.approx(more["span_us"] - base["span_us"])
-
-
-def test_the_wait_for_other_blocks_is_no_more_than_consumers_waited_longer() -> None:
-    base = account(launch([2], [0]), 1)
-    longer = base | {"spent_wait": base["spent_wait"] + 1.0, "remote_us": base["remote_us"] + 9.0}
-    losses = split_loss(longer, base, cluster_multicast.CAUSES)
-    assert losses["empty_barrier"] == pytest.approx(1.0)
-    assert losses["loads"] == pytest.approx(0.0)
+from asyncsparse_lab.studies.cta_account import account, split_last
+from asyncsparse_lab.studies.cta_times import explain, middle_half, sample_builds, summarise
 
 
 @pytest.fixture
-def probes(make_record: Callable[..., Record]) -> Callable[..., list[Record]]:
-    """Probes of opt3 and of a kernel that is slower by a factor, and their timed records."""
+def probes(launch: Any, make_record: Callable[..., Record]) -> Callable[..., list[Record]]:
+    """Probes of opt3, which takes 20 us, and of a kernel that is slower by a factor."""
 
-    def make(slower: float, measured_us: float) -> list[Record]:
+    def make(slower: float, plain_us: float, cost_us: float = 0.0) -> list[Record]:
         made = []
-        for name, factor, us in (
-            ("bcsr-opt3", 1.0, 20.0),
-            ("bcsr-persistent", slower, measured_us),
+        for name, factor, us, cost in (
+            ("bcsr-opt3", 1.0, 20.0, 1.0),
+            ("bcsr-persistent", slower, plain_us, 1.0 + cost_us),
         ):
             found = account(launch([3, 2], [0, 0], factor), 2)
-            made.append(
-                make_record(None, variant=name, role="probe", params={"stages": 3, "instrument": 1},
-                            result=found)
-            )  # fmt: skip
-            made.append(make_record(us, variant=name, params={"stages": 3}))
+            found |= {"plain_us": us, "probe_us": us + cost, "cost_us": cost}
+            made.append(make_record(None, variant=name, role="probe", result=found))
         return made
 
     return make
 
 
 def explained(records: list[Record]) -> dict[str, Any]:
-    found = explain(
-        [r for r in records if r.role == "probe"],
-        [r for r in records if r.role != "probe"],
-        persistent.CAUSES,
-        persistent.NAMED,
-    )
-    return dict(found[1].result)
+    return dict(explain(records, persistent.CAUSES, persistent.NAMED, split_last)[1].result)
 
 
-def test_a_loss_is_held_to_the_measured_one(probes: Callable[..., list[Record]]) -> None:
+def test_a_loss_is_held_to_the_measured_one(
+    launch: Any, probes: Callable[..., list[Record]]
+) -> None:
     slower = launch([3, 2], [0, 0], 1.5)
     loss = account(slower, 2)["span_us"] - account(launch([3, 2], [0, 0]), 2)["span_us"]
     result = explained(probes(1.5, 20.0 + loss))
@@ -134,6 +49,17 @@ def test_a_loss_is_held_to_the_measured_one(probes: Callable[..., list[Record]])
     named = sum(result[f"loss_{name}_us"] for name in persistent.NAMED)
     assert result["named_causes_share"] == pytest.approx(named / loss)
     assert result["named_causes_hold"] == float(named >= 0.8 * loss)
+
+
+def test_what_instruments_cost_is_taken_off(
+    launch: Any, probes: Callable[..., list[Record]]
+) -> None:
+    slower = launch([3, 2], [0, 0], 1.5)
+    loss = account(slower, 2)["span_us"] - account(launch([3, 2], [0, 0]), 2)["span_us"]
+    result = explained(probes(1.5, 20.0 + loss - 1.5, cost_us=1.5))
+    assert result["loss_instruments_us"] == pytest.approx(-1.5)
+    assert result["explained_share"] == pytest.approx(1.0)
+    assert result["bare_share"] == pytest.approx(loss / (loss - 1.5))
 
 
 def test_a_gain_has_no_causes_of_a_loss(probes: Callable[..., list[Record]]) -> None:
@@ -146,7 +72,58 @@ def test_a_gain_has_no_causes_of_a_loss(probes: Callable[..., list[Record]]) -> 
 
 def test_a_probe_that_failed_is_passed_on(make_record: Callable[..., Record]) -> None:
     failed = make_record(None, variant="bcsr-opt3", role="probe", status="wrong", reason="why")
-    assert explain([failed], [], persistent.CAUSES, persistent.NAMED) == [failed]
+    assert explain([failed], persistent.CAUSES, persistent.NAMED) == [failed]
+
+
+class Build:
+    """A prepared build that takes some time; a probe's rows tell how often it ran."""
+
+    def __init__(self, name: str, log: list[str], takes_us: float, rows: np.ndarray) -> None:
+        self.name, self.log, self.takes_us, self.rows = name, log, takes_us, rows
+        self.measurements = self.rows.view(np.uint8).reshape(1, 3, -1)
+
+    def run(self) -> None:
+        self.log.append(self.name)
+        self.rows["tiles"] += 1
+
+
+class Timer:
+    """A timer whose samples are what a build takes, more in each launch."""
+
+    def __init__(self, builds: list[Build]) -> None:
+        self.builds = {build.run: build for build in builds}
+
+    def sample(self, run: Callable[[], None], l2: str, delay_ns: int) -> tuple[float, int]:
+        run()
+        assert l2 == "cold"
+        build = self.builds[run]
+        return build.takes_us + build.log.count(build.name), delay_ns
+
+
+def test_builds_are_sampled_in_turn_and_each_launch_keeps_its_rows(launch: Any) -> None:
+    log: list[str] = []
+    first, second = (
+        [Build(f"{k}{n}", log, 10.0 * n, launch([1], [0])) for n in range(2)] for k in "ab"
+    )
+    taken = sample_builds([first, second], rounds=3, timer=Timer([*first, *second]))
+    assert log == ["a0", "a1", "b0", "b1"] * 4
+    times, rows = taken[0]
+    assert times == [[2.0, 3.0, 4.0], [12.0, 13.0, 14.0]]
+    assert [one[0, 1]["tiles"] for one in rows] == [3, 4, 5]
+
+
+def test_outliers_do_not_count() -> None:
+    times = [5.0, 900.0, 4.0, 6.0, 1.0, 5.5, 4.5, 800.0]
+    assert middle_half(times) == [0, 3, 5, 6]
+    found = summarise([times, [t + 2.0 for t in times], [3.0] * 8], ["unfenced"])
+    assert found == {"plain_us": 5.25, "probe_us": 7.25, "unfenced_us": 3.0, "cost_us": 2.0}
+
+
+def test_only_clusters_have_a_fence_to_leave_out() -> None:
+    assert unfenced(VARIANTS["bcsr-opt3"]) is None
+    made = [unfenced(variant) for variant in cluster_multicast.variants()]
+    assert [twin and twin.constants["CLUSTER"] for twin in made] == [None, None, 2, 4]
+    assert {twin.role for twin in made if twin} == {"probe"}
 
 
 def test_saved_bytes_follow_from_the_tile() -> None:

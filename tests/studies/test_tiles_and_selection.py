@@ -18,12 +18,13 @@ from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.matrices import find_call, load_suite
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
-from asyncsparse_lab.spmm.builds import all_builds
+from asyncsparse_lab.spmm.builds import all_builds, unfenced
 from asyncsparse_lab.spmm.edge_cases import one_dense_row
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import (
     cluster_multicast,
+    cta_account,
     cta_times,
     persistent,
     selection,
@@ -173,30 +174,46 @@ def test_depths_are_drawn_for_every_tile(draw_in_theme: Callable[..., dict[str, 
 
 
 def probed_records(study: Any) -> list[Record]:
-    """Kernels after opt3 in the study's order are each slower by 10 %, all of it waiting."""
+    """Kernels after opt3 in the study's order are each slower by 10 %, all of it waiting.
+
+    Their instruments cost 1 us more each, in products.
+    """
     records = []
     for case in study.cases():
         timed_records, probes = [], []
         for place, variant in enumerate(study.variants()):
             us = 200 * (1 + 0.1 * place)
-            spent = {f"spent_{part}": 20.0 for part in cta_times.PARTS}
+            spent = {f"spent_{part}": 20.0 for part in cta_account.PARTS}
+            spent |= {f"last_{part}": 20.0 for part in cta_account.PARTS if part != "tail"}
             spent["spent_wait"] += us - 200
-            result = {**spent, "span_us": us, "remote_us": 5.0 * place, "ghz": 1.7,
+            spent["last_wait"] += us - 200
+            cost = 2.0 + place
+            result = {**spent, "span_us": us + cost, "remote_us": 5.0 * place, "ghz": 1.7,
+                      "plain_us": us, "probe_us": us + cost, "cost_us": cost,
+                      "mean_blocks": 90.0, "last_blocks": 100.0,
+                      "mean_tiles": 9.0, "last_tiles": 10.0,
                       "empty_wait_cycles": 100.0 * place, "remote_wait_cycles": 50.0 * place,
                       "reset_cycles": 64.0, "end_spread_us": 9.0, "active_sms": 132,
                       "sm_end_us": [us - 9.0, us - 3.0, us]}  # fmt: skip
+            if study is cluster_multicast:
+                result["release_cycles"] = 30.0 + 500.0 * (place > 1)
+            if unfenced(variant):
+                result["unfenced_us"] = us - 10.0
+            result["spent_multiply"] += cost
+            result["last_multiply"] += cost
             counted = {"l2_bytes": 2e9, "l2_hit_rate": 0.5 + 0.1 * place, "dram_bytes": 1e9,
                        "saved_share": 0.05}  # fmt: skip
             timed_records.append(
                 record(study, case, us, variant=variant.name, params=variant.params, result=counted)
             )
-            probe = variant.with_constants(INSTRUMENT=1)
+            probe = variant.with_constants(INSTRUMENT=2 if study is cluster_multicast else 1)
             probes.append(
                 record(study, case, None, role="probe", variant=variant.name,
                        params=probe.params, result=result)
             )  # fmt: skip
         records += timed_records
-        records += cta_times.explain(probes, timed_records, study.CAUSES, study.NAMED)
+        split = cta_account.split_last if study is persistent else cta_account.split_mean
+        records += cta_times.explain(probes, study.CAUSES, study.NAMED, split)
         records.append(record(study, case, 500.0, role="library", backend="cusparse",
                               variant="blocked-ell"))  # fmt: skip
     return records
@@ -213,6 +230,16 @@ def test_losses_are_drawn_by_cause(
     others = table[table["kernel"] != "opt3"]
     np.testing.assert_allclose(others["sum / measured"], 1.0)
     np.testing.assert_allclose(others["sum of causes, us"], others["slower than opt3, us"])
+    place = others["instruments cost, us"] - 2.0
+    np.testing.assert_allclose(others["products, us"], place)
+    np.testing.assert_allclose(others["taken off: what the instruments cost, us"], -place)
+    bare = others["the same with the instruments' cost left in"]
+    np.testing.assert_allclose(bare, 1 + place / others["slower than opt3, us"])
+    fences = items["reasons"].data
+    fences = fences[fences["question"].str.contains("fence")]
+    assert list(fences["here"]) == [
+        f"10 us of {loss} us" for loss in (40, 60) if study is cluster_multicast
+    ]
     ends = items["ends"].data
     assert set(ends["last, us"] - ends["first SM ends, us"]) == {9.0}
     speeds = items["speed"].data
