@@ -30,6 +30,27 @@ def cluster_sweep() -> list[Variant]:
     return [VARIANTS["bcsr-multicast"].with_constants(CLUSTER=size) for size in (1, 2, 4)]
 
 
+def pipelined_builds() -> list[Variant]:
+    """Return the pipelined WCSR kernel in the tiles that are chosen from, the table's first."""
+    kernel = VARIANTS["wcsr-pipelined"]
+    return [
+        kernel.with_constants(
+            HEIGHT=height, WGMMA_N=wgmma_n, STAGES=stages, PRODUCERS=producers, MINIMUM_CTAS=ctas
+        )
+        for height, wgmma_n, stages, producers, ctas in (
+            (64, 128, 4, 4, 2),
+            (64, 128, 3, 2, 3),
+            (64, 64, 3, 2, 4),
+            (64, 256, 5, 4, 1),
+            (128, 64, 3, 2, 3),
+            (128, 128, 3, 2, 2),
+            (128, 256, 4, 4, 1),
+            (256, 64, 5, 4, 1),
+            (256, 128, 4, 4, 1),
+        )
+    ]
+
+
 def instrumented() -> list[Variant]:
     """Return the probes of every kernel that can count its cycles.
 
@@ -64,6 +85,11 @@ def all_builds() -> list[Build]:
         wcsr.with_options(max_cols_per_task=64),  # the same code, but many more pieces
     ):
         builds += [Build(variant, dtype) for dtype in OUTPUT_TYPES]
+    for variant in pipelined_builds():
+        pieces = variant.with_options(max_cols_per_task=64)
+        unordered = pieces.with_options(deterministic=0)
+        builds += [Build(v, dtype) for v in (variant, pieces) for dtype in OUTPUT_TYPES]
+        builds.append(Build(unordered, "bfloat16"))
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in VARIANTS.values()]
     builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
     bare = filter(None, map(unfenced, cluster_sweep()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from asyncsparse_lab.errors import InputError
+
 BLOCK = 64
 """Rows and columns of a block of A in every BCSR kernel."""
 WINDOW = 64
@@ -18,6 +20,9 @@ ALIGNMENT_BYTES = 1024
 """Extra dynamic shared memory, since 128-byte swizzle wants 1024-byte alignment."""
 STATIC_BYTES = 1024
 """Room kept for barriers and scheduling state in static shared memory."""
+SM_SHARED_BYTES = 233_472
+"""Shared memory of an SM, of which each thread block also takes 1 KiB for the system (same)."""
+SM_REGISTERS = 65_536
 CONSUMERS = 2
 
 Constants = Mapping[str, int]
@@ -148,6 +153,56 @@ def window_geometry(constants: Constants) -> Geometry:
         tile_columns=wgmma_n,
         slice_columns=0,
         shared_bytes=2 * BLOCK * (WINDOW + wgmma_n) + ALIGNMENT_BYTES,
+    )
+
+
+def pipelined_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of the pipelined WCSR kernel.
+
+    One consumer warpgroup for each 64 rows of a window and PRODUCERS producer warps; MINIMUM_CTAS
+    thread blocks share an SM's registers and shared memory.
+
+    Raises
+    ------
+    InputError
+        The constants do not fit together, or not so many blocks fit on an SM.
+    """
+    height, wgmma_n, producers = (constants[key] for key in ("HEIGHT", "WGMMA_N", "PRODUCERS"))
+    stages, stage_k, ctas = (constants[key] for key in ("STAGES", "STAGE_K", "MINIMUM_CTAS"))
+    for name, value, offered in (
+        ("HEIGHT", height, (64, 128, 256)),
+        ("WGMMA_N", wgmma_n, (64, 128, 256)),
+        ("STAGE_K", stage_k, (32, 64)),
+        # A producer warp copies 256 / WGMMA_N rows at once, of the 16 / PRODUCERS that are its own.
+        ("PRODUCERS", producers, [count for count in (2, 4, 8) if count <= wgmma_n // 16]),
+    ):
+        if value not in offered:
+            raise InputError(f"{name} = {value}: use one of {', '.join(map(str, offered))}")
+    threads = height * 2 + producers * 32
+    registers = SM_REGISTERS // (ctas * threads) // 8 * 8
+    if registers < wgmma_n // 2 + 26:  # what ptxas asks for beside the accumulators of a wgmma
+        raise InputError(
+            f"MINIMUM_CTAS = {ctas} of {threads} threads leave {registers} registers a thread, and "
+            f"WGMMA_N = {wgmma_n} needs {wgmma_n // 2 + 26}: use fewer blocks or producers"
+        )
+    slot_bytes = 2 * stage_k * (height + wgmma_n)
+    room = SM_SHARED_BYTES // ctas - 1024 - STATIC_BYTES - ALIGNMENT_BYTES
+    if stages > room // slot_bytes:
+        raise InputError(
+            f"STAGES = {stages} of {slot_bytes} bytes do not fit {ctas} times on an SM: use at "
+            f"most {room // slot_bytes}"
+        )
+    if stages * slot_bytes < 4 * height * wgmma_n:
+        raise InputError(
+            f"STAGES = {stages} of {slot_bytes} bytes cannot hold {height} x {wgmma_n} of C: use "
+            f"at least {-(-4 * height * wgmma_n // slot_bytes)}"
+        )
+    return Geometry(
+        threads=threads,
+        tile_columns=wgmma_n,
+        slice_columns=0,
+        shared_bytes=stages * slot_bytes + ALIGNMENT_BYTES,
+        stage_k=stage_k,
     )
 
 

@@ -16,6 +16,7 @@ from asyncsparse_lab.spmm import csr as csr_module
 from asyncsparse_lab.spmm import layout as layout_module
 from asyncsparse_lab.spmm import pairs as pairs_module
 from asyncsparse_lab.spmm import wcsr as wcsr_module
+from asyncsparse_lab.spmm import windows as windows_module
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.csr import launch_csr
 from asyncsparse_lab.spmm.instrument import Launch, open_launch
@@ -27,6 +28,7 @@ from asyncsparse_lab.spmm.layout import (
 )
 from asyncsparse_lab.spmm.variants import Variant
 from asyncsparse_lab.spmm.wcsr import launch_wcsr
+from asyncsparse_lab.spmm.windows import launch_windows
 
 if TYPE_CHECKING:
     from asyncsparse_lab.gpu.compile import Artifact
@@ -196,5 +198,6 @@ class Family(NamedTuple):
 FAMILIES: Final[dict[str, Family]] = {
     "bcsr": Family(_launch_bcsr, (arguments_module, layout_module, pairs_module)),
     "wcsr": Family(launch_wcsr, (arguments_module, wcsr_module)),
+    "pipelined": Family(launch_windows, (windows_module,)),
     "csr": Family(launch_csr, (csr_module,)),
 }

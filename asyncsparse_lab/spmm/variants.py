@@ -27,6 +27,7 @@ from asyncsparse_lab.spmm.geometry import (
     overlap_geometry,
     paired_geometry,
     persistent_geometry,
+    pipelined_geometry,
     ring_geometry,
     rows_geometry,
     scalar_geometry,
@@ -159,7 +160,8 @@ class Variant:
     def params(self) -> dict[str, int]:
         """What a record says of the variant: constants in lower case, options, window."""
         params = {name.lower(): value for name, value in sorted(self.constants.items())}
-        window = {"window": WINDOW} if self.format == "wcsr" else {}
+        height = self.constants.get("HEIGHT", WINDOW)
+        window = {"window": height} if self.format == "wcsr" else {}
         return params | dict(self.options) | window
 
     @property
@@ -263,6 +265,24 @@ _TABLE = (
         role="paper",
         geometry=window_geometry,
         options={"max_cols_per_task": 0},
+    ),
+    Variant(
+        "wcsr_pipelined.cu",
+        "wcsr-pipelined",
+        {
+            "HEIGHT": 64,
+            "WGMMA_N": 128,
+            "STAGES": 4,
+            "STAGE_K": 64,
+            "PRODUCERS": 4,
+            "MINIMUM_CTAS": 2,
+            "COLUMN_MAJOR": 0,
+        },
+        entry="wcsr_spmm",
+        format="wcsr",
+        family="pipelined",
+        geometry=pipelined_geometry,
+        options={"max_cols_per_task": -1, "deterministic": 1},
     ),
     Variant(
         "csr_vector.cu",

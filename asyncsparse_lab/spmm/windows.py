@@ -1,0 +1,285 @@
+"""WCSR for the pipelined kernel: windows of 64, 128 or 256 rows, their tasks, and the launch.
+
+Part of the ``host_hash`` of every record of the family: a change here makes them stale.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.errors import UnsupportedError
+from asyncsparse_lab.gpu.compile import Artifact
+from asyncsparse_lab.spmm.instrument import Launch
+from asyncsparse_lab.spmm.layout import aligned_workspace, is_aligned
+from asyncsparse_lab.spmm.product import Product, require_memory
+from asyncsparse_lab.spmm.variants import Variant
+
+AUTO_LIMIT: Final = -1
+"""``max_cols_per_task``: windows are cut where one would keep the others waiting."""
+TASK: Final = np.dtype(
+    [("first_column", np.int64)]
+    + [(name, np.int32) for name in ("window", "columns", "pieces", "piece", "slot", "unused")]
+)
+"""Mirror of ``WindowTask``."""
+
+_LEAST_PIECE: Final = 256  # columns: to write and read a partial tile takes as long as about 170
+_ROWS_OF_A_WARP: Final = 16
+
+
+class WindowArguments(ctypes.Structure):
+    """Mirror of ``WindowArguments`` in ``kernels/include/window_arguments.cuh`` (96 bytes)."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64)
+          for name in ("a", "window_col_idx", "tasks", "b", "c", "partials", "arrivals")),
+        *((name, ctypes.c_int64) for name in ("m", "n", "ldc")),
+        *((name, ctypes.c_uint32) for name in ("b_row_bytes", "task_count", "column_tiles")),
+        ("deterministic", ctypes.c_int32),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeviceWindows:
+    """WCSR in device memory, columns padded to 16.
+
+    ``window_row_ptr`` is int64 on the host, ``window_col_idx`` int32 with -1 for padding,
+    ``values`` the bf16 bits as core matrices
+    (:func:`asyncsparse_lab.formats.layouts.core_matrices`).
+    """
+
+    shape: tuple[int, int]
+    height: int
+    window_row_ptr: Any
+    window_col_idx: Any
+    values: Any
+
+    @classmethod
+    def from_csr(cls, A: Any, height: int) -> DeviceWindows:
+        """Convert on the host and copy to the current device.
+
+        Parameters
+        ----------
+        A : scipy.sparse.csr_array, m x k
+            float32, values exact in bf16.
+        height : {64, 128, 256}
+            Rows of a window.
+
+        Raises
+        ------
+        MemoryLimitError
+            If the columns would not fit into device memory.
+        """
+        import cupy
+
+        from asyncsparse_lab.formats import WCSR, bfloat16_bits
+        from asyncsparse_lab.formats.layouts import K16, core_matrices
+
+        # float32 columns on the way to bf16 bits in another order: 4 + 2 + 2 bytes a value.
+        size = WCSR.predict(A, height, K16)
+        require_memory(8 * size.values, f"A in windows of {height} rows", cupy)
+        host = WCSR.from_csr(A, height, K16)
+        return cls(
+            shape=host.shape,
+            height=height,
+            window_row_ptr=host.window_row_ptr,
+            window_col_idx=cupy.asarray(host.window_col_idx),
+            values=core_matrices(bfloat16_bits(cupy.asarray(host.values))),
+        )
+
+
+@dataclass(frozen=True)
+class WindowPieces:
+    """The tasks that windows are cut into, longest first.
+
+    Attributes
+    ----------
+    tasks : array of :data:`TASK`
+        Their bytes, where they are in device memory.
+    count : int
+        Tasks.
+    limit : int
+        Columns at which windows were cut; 0 where they are whole.
+    slots : int
+        Partial tiles that are kept of each column tile: of all pieces of cut windows if they are
+        added up in a fixed order, one of each cut window if by atomics.
+    most_pieces : int
+        Tasks of the window that has most.
+    """
+
+    tasks: Any
+    count: int
+    limit: int
+    slots: int
+    most_pieces: int
+
+    @classmethod
+    def of(cls, window_row_ptr: Any, limit: int, deterministic: bool) -> WindowPieces:
+        """Cut windows at so many columns; 0 leaves them whole.  NumPy arrays, on the host.
+
+        Raises
+        ------
+        InputError
+            The limit is no multiple of 16, or there are 2**31 columns.
+        """
+        from asyncsparse_lab.formats.tasks import window_tasks
+
+        window, first, columns, pieces = window_tasks(window_row_ptr, limit or None).T
+        tasks = np.zeros(len(window), dtype=TASK)
+        tasks["window"], tasks["first_column"] = window, first
+        tasks["columns"], tasks["pieces"] = columns, pieces
+        tasks["piece"] = (first - window_row_ptr[window]) // limit if limit else 0
+        slots = np.zeros(len(window_row_ptr) - 1, dtype=np.int64)
+        slots[window] = np.where(pieces > 1, pieces if deterministic else 1, 0)
+        starts = np.cumsum(slots) - slots
+        tasks["slot"] = np.where(pieces > 1, starts[window], -1)
+        return cls(tasks, len(tasks), limit, int(slots.sum()), int(pieces.max(initial=1)))
+
+    def on_device(self) -> WindowPieces:
+        """Return the same with the tasks' bytes as a CuPy array."""
+        import cupy
+
+        return replace(self, tasks=cupy.asarray(self.tasks.view(np.uint8)))
+
+
+def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
+    """Return at how many columns windows are cut, 0 for not at all.
+
+    Thread blocks are handed out longest first, so only a window longer than the average load of
+    a place keeps others waiting; one of half of it already rounds the end unevenly.
+
+    Parameters
+    ----------
+    window_row_ptr : int64 array
+        NumPy.
+    column_tiles : int
+        Tiles of C along N: each window is computed for each of them.
+    places : int
+        Thread blocks that the device runs at once.
+    """
+    columns = np.diff(window_row_ptr)
+    if not len(columns):
+        return 0
+    fair = int(columns.sum()) * column_tiles // places
+    limit = -(-max(fair // 2, _LEAST_PIECE) // 16) * 16
+    return limit if int(columns.max()) > 3 * limit // 2 else 0
+
+
+def window_arguments(
+    A: DeviceWindows,
+    pieces: WindowPieces,
+    B: Any,
+    C: Any,
+    column_tiles: int,
+    deterministic: bool,
+) -> WindowArguments:
+    """Fill the argument struct for C = A B, but for the memory of partial tiles.
+
+    Parameters
+    ----------
+    A : DeviceWindows, m x k
+    pieces : WindowPieces
+        With a CuPy array.
+    B : cupy.ndarray of uint16, k x n
+        Row-major, rows aligned to 16 bytes.
+    C : cupy.ndarray, m x n
+        Row-major, any row stride.
+
+    Raises
+    ------
+    UnsupportedError
+        If C's columns are not contiguous, or a row of B has 4 GiB or more.
+    """
+    n = B.shape[1]
+    if n > 1 and C.strides[1] != C.itemsize:
+        raise UnsupportedError(f"C has strides {C.strides}: pass a row-major out")
+    if not 0 <= B.strides[0] < 2**32:
+        raise UnsupportedError(f"B has strides {B.strides}: pass rows of less than 4 GiB, in order")
+    return WindowArguments(
+        a=A.values.data.ptr,
+        window_col_idx=A.window_col_idx.data.ptr,
+        tasks=pieces.tasks.data.ptr,
+        b=B.data.ptr,
+        c=C.data.ptr,
+        m=A.shape[0],
+        n=n,
+        ldc=C.strides[0] // C.itemsize,
+        b_row_bytes=B.strides[0],
+        task_count=pieces.count,
+        column_tiles=column_tiles,
+        deterministic=deterministic,
+    )
+
+
+def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output: Any) -> Launch:
+    """Convert A, cut its windows, and make the product a function to be called: one launch.
+
+    Raises
+    ------
+    DeviceError, InputError, MemoryLimitError, UnsupportedError
+        Before anything is launched.
+    """
+    from asyncsparse_lab.gpu.device import device_facts
+
+    product.require(kernel.name)
+    if kernel.is_instrumented:
+        raise UnsupportedError(f"{kernel.name} has no instruments: leave INSTRUMENT out")
+    constants, options = kernel.constants, kernel.options
+    height, deterministic = constants["HEIGHT"], bool(options["deterministic"])
+    column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
+    A, convert_us = product.converted(
+        f"windows{height}", lambda matrix: DeviceWindows.from_csr(matrix, height)
+    )
+    limit = options["max_cols_per_task"]
+    if limit == AUTO_LIMIT:
+        places = device_facts().sm_count * constants["MINIMUM_CTAS"]
+        limit = choose_limit(A.window_row_ptr, column_tiles, places)
+    pieces, cut_us = product.converted(
+        f"windows{height}-pieces{limit}-{deterministic}",
+        lambda _: WindowPieces.of(A.window_row_ptr, limit, deterministic).on_device(),
+    )
+    launch = _open(kernel, artifact, A, pieces, product.B, output)
+    params = {
+        "padded": not is_aligned(product.B),
+        "deterministic": deterministic or pieces.most_pieces < 3,
+        "columns_per_task": limit,
+    }
+    return replace(launch, preprocess_us=convert_us + cut_us, params=params)
+
+
+def _open(
+    kernel: Variant, artifact: Artifact, A: DeviceWindows, pieces: WindowPieces, B: Any, C: Any
+) -> Launch:
+    import cupy
+
+    from asyncsparse_lab.gpu.launch import load
+
+    if not C.size:
+        return Launch(lambda: None)
+    if not B.size:
+        return Launch(lambda: C.fill(0))
+    geometry = kernel.launch_geometry
+    column_tiles = -(-B.shape[1] // geometry.tile_columns)
+    readable = B if is_aligned(B) else aligned_workspace(B)
+    deterministic = bool(kernel.options["deterministic"])
+    arguments = window_arguments(A, pieces, readable, C, column_tiles, deterministic)
+    tiles = pieces.slots * column_tiles
+    values = tiles * A.height * geometry.tile_columns
+    require_memory(4 * values, "float32 partial tiles of cut windows", cupy)
+    partials = cupy.empty(values, dtype=cupy.float32)
+    if not deterministic:  # what is added to; who takes the sum leaves zeros
+        partials.fill(0)
+    arrivals = cupy.zeros(tiles * A.height // _ROWS_OF_A_WARP, dtype=cupy.int32)
+    arguments.partials, arguments.arrivals = partials.data.ptr, arrivals.data.ptr
+    grid = pieces.count * column_tiles
+    enqueue = load(artifact).prepare(grid, geometry.threads, geometry.shared_bytes, arguments)
+
+    def run(_alive: tuple[object, ...] = (A, pieces, B, C, readable, partials, arrivals)) -> None:
+        if readable is not B:
+            readable[...] = B
+        enqueue()
+
+    return Launch(run)

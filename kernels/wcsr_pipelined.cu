@@ -1,0 +1,110 @@
+// WCSR as a pipeline: producer warps keep the whole ring full of gathered rows of B while consumers
+// multiply, and several CTAs share an SM, so that prologues and stores hide behind others' loads.
+//
+// A CTA computes one piece of a window (HEIGHT rows) for WGMMA_N columns of C. What a gather
+// reaches depends on the bytes in flight (study "ceilings"), so copies arrive on the stage's
+// barrier by themselves instead of being waited for.
+
+#include "registers.cuh"
+#include "window_output.cuh"
+#include "window_partials.cuh"
+
+// SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how
+// long?
+#ifndef SKIP_PRODUCT
+#define SKIP_PRODUCT 0
+#endif
+#ifndef SKIP_STORE
+#define SKIP_STORE 0
+#endif
+
+// Registers change hands only where the even share is too small for a consumer: its accumulators,
+// and what addresses and the epilogue need. It takes whole warpgroups, of each CTA for itself.
+constexpr int EVEN_SHARE = 65536 / (MINIMUM_CTAS * THREADS) / 8 * 8;
+constexpr int PRODUCER_REGISTERS = 40;
+constexpr int POOL = (EVEN_SHARE < 248 ? EVEN_SHARE : 248) * THREADS;
+constexpr int CONSUMER_SHARE =
+    (POOL - PRODUCER_REGISTERS * PRODUCER_THREADS) / CONSUMER_THREADS / 8 * 8;
+constexpr int CONSUMER_REGISTERS = CONSUMER_SHARE < 240 ? CONSUMER_SHARE : 240;
+constexpr bool TRADES_REGISTERS = PRODUCERS % 4 == 0 && EVEN_SHARE < WGMMA_N / 2 + 48;
+
+// accumulators += COUNT * 16 columns of A's stage * the matching rows of B.
+template <int COUNT>
+__device__ __forceinline__ void multiply_stage(float (&accumulators)[WGMMA_N / 2], uint32_t a,
+                                               uint32_t b) {
+  if constexpr (SKIP_PRODUCT != 0) return;
+  pin_accumulators(accumulators);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < COUNT; ++step) {
+    // Core matrices: 128 bytes to the next 8 rows, 1024 to the next 8 columns.
+    uint64_t a_descriptor = matrix_descriptor<16>(a + step * STEP_BYTES, GROUP_STEP_BYTES / 2, 128);
+    WgmmaInstruction<WGMMA_N, Bf16, 1>::issue(accumulators, a_descriptor, b_descriptor(b, step));
+  }
+  wgmma_commit();
+  pin_accumulators(accumulators);
+  // Waiting at once frees the slot early: loads are what takes long.
+  wgmma_wait<0>();
+}
+
+__device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2], uint32_t a,
+                                               uint32_t b, int steps) {
+  switch (steps) {
+    case 1: multiply_stage<1>(accumulators, a, b); break;
+    case 2: multiply_stage<2>(accumulators, a, b); break;
+    default: multiply_stage<3>(accumulators, a, b);
+  }
+}
+
+__device__ __forceinline__ void consume(const WindowArguments& arguments, const WindowTile& tile,
+                                        WindowRing& ring, uint32_t stages) {
+  int group = threadIdx.x / WARPGROUP_THREADS;  // of 64 rows of the window
+  int warp = threadIdx.x / WARP_THREADS;
+  float accumulators[WGMMA_N / 2] = {};
+  RingPosition<STAGES> position;
+  auto wait_full = [&] {
+    mbarrier_wait(&ring.full[position.slot], position.parity);
+    fence_async_proxy();  // see cp_async_arrive
+    return stages + position.slot * STAGE_BYTES;
+  };
+  for (int32_t stage_count = tile.task.columns / TILE_K; stage_count > 0; --stage_count) {
+    uint32_t stage = wait_full();
+    multiply_stage<STEPS>(accumulators, stage + group * GROUP_STEP_BYTES, stage + A_BYTES);
+    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
+    position.advance();
+  }
+  if (int32_t rest = tile.task.columns % TILE_K; rest != 0) {
+    uint32_t stage = wait_full();
+    multiply_steps(accumulators, stage + group * GROUP_STEP_BYTES, stage + A_BYTES,
+                   rest / STEP_COLUMNS);
+  }
+  pin_accumulators(accumulators);
+  if constexpr (SKIP_STORE != 0) return;
+  // From here on the ring is room for C: every consumer has read its last stage.
+  asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
+  if (tile.task.pieces > 1) {
+    Partials partials{arguments, tile};
+    bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(accumulators)
+                                                  : partials.merge_by_atomics(accumulators);
+    if (!holds_sum) return;
+  }
+  store_rows(arguments, stages + warp * WARP_OUTPUT_BYTES, accumulators,
+             int64_t{tile.task.window} * HEIGHT + warp * WARP_OUTPUT_ROWS, tile.first_column);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MINIMUM_CTAS)
+    wcsr_spmm(const __grid_constant__ WindowArguments arguments) {
+  extern __shared__ uint8_t dynamic_shared[];
+  __shared__ WindowRing ring;
+  uint32_t stages = aligned_stages(dynamic_shared);
+  const WindowTile tile(arguments);
+  if (threadIdx.x == 0) ring.initialise();
+  __syncthreads();
+  if (threadIdx.x >= CONSUMER_THREADS) {
+    if constexpr (TRADES_REGISTERS) release_registers<PRODUCER_REGISTERS>();
+    produce(arguments, tile, ring, stages);
+  } else {
+    if constexpr (TRADES_REGISTERS) claim_registers<CONSUMER_REGISTERS>();
+    consume(arguments, tile, ring, stages);
+  }
+}
