@@ -18,10 +18,8 @@
 // Releases a slot to its own CTA's producer and to rank 0, which writes A into it.
 struct ClusterRelease {
   Ring& ring;
-  const RoleClock& clock;
 
   __device__ __forceinline__ void operator()(int slot) const {
-    ring.note_release(slot, clock);
     if (threadIdx.x % WARPGROUP_THREADS != 0) return;
     mbarrier_arrive(&ring.empty[slot]);
     if (cluster_rank() == 0) return;
@@ -86,8 +84,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(RIN
     clock.fetched(end - begin);
     float accumulators[WGMMA_N / 2] = {};
     clock.zeroed(accumulators);
-    consume_tile(accumulators, ring, clock, stages, position, consumer, end - begin,
-                 ClusterRelease{ring, clock});
+    consume_tile(accumulators, ring, stages, position, consumer, end - begin, ClusterRelease{ring},
+                 clock);
     store_tile(arguments, accumulators, {block_row, first_column}, consumer);
     clock.stored(end - begin);
   }

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
     release_registers<PRODUCER_REGISTERS>();
     clock.read_both_early(arguments, 1 + CONSUMERS);
     if (threadIdx.x == 0)
-      produce_tile(arguments, ring, clock, stages, position, tile.first_column, begin, end);
+      produce_tile(arguments, ring, stages, position, tile.first_column, begin, end, clock);
     clock.read_both_late(arguments, 1 + CONSUMERS);
   } else {
     claim_registers<CONSUMER_REGISTERS>();
@@ -33,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
     clock.fetched(end - begin);
     float accumulators[WGMMA_N / 2] = {};
     clock.zeroed(accumulators);
-    consume_tile(accumulators, ring, clock, stages, position, consumer, end - begin,
-                 LocalRelease{ring, clock});
+    consume_tile(accumulators, ring, stages, position, consumer, end - begin, LocalRelease{ring},
+                 clock);
     store_tile(arguments, accumulators, tile, consumer);
     clock.stored(end - begin);
   }

@@ -36,9 +36,9 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
     if (threadIdx.x != 0) return;
     for (int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
       Tile tile = persistent_tile(arguments, index);
-      produce_tile(arguments, ring, clock, stages, position, tile.first_column,
+      produce_tile(arguments, ring, stages, position, tile.first_column,
                    arguments.block_row_ptr[tile.block_row],
-                   arguments.block_row_ptr[tile.block_row + 1]);
+                   arguments.block_row_ptr[tile.block_row + 1], clock);
     }
     clock.read_both_late(arguments, 1 + CONSUMERS);
   } else {
@@ -51,8 +51,8 @@ extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
       clock.fetched(blocks);
       float accumulators[WGMMA_N / 2] = {};
       clock.zeroed(accumulators);
-      consume_tile(accumulators, ring, clock, stages, position, consumer, blocks,
-                   LocalRelease{ring, clock});
+      consume_tile(accumulators, ring, stages, position, consumer, blocks, LocalRelease{ring},
+                   clock);
       store_tile(arguments, accumulators, tile, consumer);
       clock.stored(blocks);
     }

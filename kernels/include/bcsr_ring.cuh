@@ -71,11 +71,12 @@ __device__ __forceinline__ void wait_empty(Ring& ring, const RingPosition<STAGES
 }
 
 // Fills slots with the blocks begin .. end - 1 of a block row. `position` lives on from tile to
-// tile in kernels that compute several.
+// tile in kernels that compute several. `clock` is what a probe counts with, see role_clock.cuh; a
+// kernel that is never probed leaves it out.
 __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
-                                             RoleClock& clock, uint32_t stages,
-                                             RingPosition<STAGES>& position, int64_t first_column,
-                                             int64_t begin, int64_t end) {
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int64_t first_column, int64_t begin, int64_t end,
+                                             RoleClock& clock) {
   for (BlockWalk walk(arguments, begin, end); walk.left > 0; walk.advance()) {
     clock.wait_begins();
     wait_empty(ring, position);
@@ -87,13 +88,20 @@ __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Rin
   }
 }
 
+__device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Ring& ring,
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int64_t first_column, int64_t begin, int64_t end) {
+  RoleClock unread;
+  produce_tile(arguments, ring, stages, position, first_column, begin, end, unread);
+}
+
 // Multiplies `blocks` slots into the accumulators of warpgroup `consumer`; `release(slot)` is
 // called once for each slot when wgmma has read it.
 template <class Release>
 __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2], Ring& ring,
-                                             RoleClock& clock, uint32_t stages,
-                                             RingPosition<STAGES>& position, int consumer,
-                                             int64_t blocks, Release release) {
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int consumer, int64_t blocks, Release release,
+                                             RoleClock& clock) {
   pin_accumulators(accumulators);
   int previous = -1;
   for (int64_t block = 0; block < blocks; ++block) {
@@ -104,7 +112,10 @@ __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2],
     // One group stays in flight; the one before it is done, and so is its slot.
     wgmma_wait<1>();
     clock.multiplied();
-    if (previous >= 0) release(previous);
+    if (previous >= 0) {
+      ring.note_release(previous, clock);
+      release(previous);
+    }
     clock.released();
     previous = position.slot;
     position.advance();
@@ -112,17 +123,26 @@ __device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2],
   wgmma_wait<0>();
   pin_accumulators(accumulators);
   clock.lap(&RoleRow::drain);
-  if (previous >= 0) release(previous);
+  if (previous >= 0) {
+    ring.note_release(previous, clock);
+    release(previous);
+  }
   clock.released();
+}
+
+template <class Release>
+__device__ __forceinline__ void consume_tile(float (&accumulators)[WGMMA_N / 2], Ring& ring,
+                                             uint32_t stages, RingPosition<STAGES>& position,
+                                             int consumer, int64_t blocks, Release release) {
+  RoleClock unread;
+  consume_tile(accumulators, ring, stages, position, consumer, blocks, release, unread);
 }
 
 // The release within one CTA: one thread of the warpgroup arrives.
 struct LocalRelease {
   Ring& ring;
-  const RoleClock& clock;
 
   __device__ __forceinline__ void operator()(int slot) const {
-    ring.note_release(slot, clock);
     if (threadIdx.x % WARPGROUP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
   }
 };
