@@ -77,26 +77,30 @@ __device__ void Solver::recur(int32_t j) {
   if (place.lane == 0 && !any_runs) shared.stop = 1;
 }
 
-// u <- A v in parts, and v <- A' u, each with its own vectors: see for_rows.
-template <class Before, class After>
-__device__ __forceinline__ void Solver::multiply_forward(Before before, After after) {
+// The products A v and A' u: see for_rows.
+template <class Before, class After, class Ready>
+__device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
 #if STREAMED
+  ready();
   stream_rows<TOGETHER>(g, stream, FORWARD, g.v, place.lane, before, after,
                         [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
   ask_for_own_state();
 #else
-  for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after);
+  for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
+                           ready);
 #endif
 }
 
-template <class Before, class After>
-__device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after) {
+template <class Before, class After, class Ready>
+__device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
 #if STREAMED
+  ready();
   stream_rows<TOGETHER>(g, stream, ADJOINT, g.u, place.lane, before, after,
                         [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
   ask_for_own_u();
 #else
-  for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after);
+  for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,
+                           ready);
 #endif
 }
 
@@ -132,11 +136,7 @@ __device__ __forceinline__ void Solver::ask_for_state(int32_t begin, int32_t end
 __device__ bool Solver::iterate() {
   double inverse_alpha[RHS], inverse_beta[RHS];
 #pragma unroll
-  for (int r = 0; r < RHS; ++r) {
-    const double square = shared.alpha_squared[r];
-    inverse_alpha[r] = square > 0.0 ? rsqrt(square) : 0.0;
-    inverse_beta[r] = 1.0;
-  }
+  for (int r = 0; r < RHS; ++r) inverse_beta[r] = 1.0;
   bool any_runs = false;
 #pragma unroll
   for (int r = 0; r < RHS; ++r) any_runs = any_runs || shared.code[r] == RUNNING;
@@ -155,11 +155,14 @@ __device__ bool Solver::iterate() {
     double square[RHS] = {};
     if (place.works) {
       Real by_alpha[RHS], by_u[RHS];
+      const auto ready = [&]() {
 #pragma unroll
-      for (int r = 0; r < RHS; ++r) {
-        by_alpha[r] = Real(inverse_alpha[r]);
-        by_u[r] = Real(alpha_squared[r] * inverse_alpha[r] * inverse_beta[r]);
-      }
+        for (int r = 0; r < RHS; ++r) {
+          inverse_alpha[r] = alpha_squared[r] > 0.0 ? rsqrt(alpha_squared[r]) : 0.0;
+          by_alpha[r] = Real(inverse_alpha[r]);
+          by_u[r] = Real(alpha_squared[r] * inverse_alpha[r] * inverse_beta[r]);
+        }
+      };
       struct Own {
         Real u[RHS];
       };
@@ -177,7 +180,8 @@ __device__ bool Solver::iterate() {
               g.u[size_t(row) * RHS + r] = u;
               square[r] += double(u) * double(u);
             }
-          });
+          },
+          ready);
     } else {
       recur(j);
     }
@@ -188,22 +192,24 @@ __device__ bool Solver::iterate() {
     if (!prepare<Real>(g.adjoint, g.adjoint.values, g.u)) return false;
     double square_x[RHS] = {};
     double square_v[RHS] = {};
-#pragma unroll
-    for (int r = 0; r < RHS; ++r) inverse_beta[r] = square[r] > 0.0 ? rsqrt(square[r]) : 0.0;
     if (place.works) {
       Real by_alpha[RHS], by_beta[RHS], by_v[RHS], hbar_factor[RHS], step[RHS], h_factor[RHS];
       bool moves[RHS];
+      const auto ready = [&]() {
 #pragma unroll
-      for (int r = 0; r < RHS; ++r) {
-        by_alpha[r] = Real(inverse_alpha[r]);
-        by_beta[r] = Real(inverse_beta[r]);
-        // Where beta is 0, v and alpha keep their values.
-        by_v[r] = square[r] > 0.0 ? Real(square[r] * inverse_beta[r] * inverse_alpha[r]) : Real(-1);
-        hbar_factor[r] = Real(shared.factors[r].hbar_factor);
-        step[r] = Real(shared.factors[r].step);
-        h_factor[r] = Real(shared.factors[r].h_factor);
-        moves[r] = RHS == 1 || shared.code[r] == RUNNING;
-      }
+        for (int r = 0; r < RHS; ++r) {
+          inverse_beta[r] = square[r] > 0.0 ? rsqrt(square[r]) : 0.0;
+          by_alpha[r] = Real(inverse_alpha[r]);
+          by_beta[r] = Real(inverse_beta[r]);
+          // Where beta is 0, v and alpha keep their values.
+          by_v[r] =
+              square[r] > 0.0 ? Real(square[r] * inverse_beta[r] * inverse_alpha[r]) : Real(-1);
+          hbar_factor[r] = Real(shared.factors[r].hbar_factor);
+          step[r] = Real(shared.factors[r].step);
+          h_factor[r] = Real(shared.factors[r].h_factor);
+          moves[r] = RHS == 1 || shared.code[r] == RUNNING;
+        }
+      };
       multiply_adjoint(
           [&](int32_t row) {
             State own;
@@ -229,16 +235,14 @@ __device__ bool Solver::iterate() {
               g.v[size_t(row) * RHS + r] = v;
               square_v[r] += double(v) * double(v);
             }
-          });
+          },
+          ready);
     } else if (keeps_scalars()) {
-      advance_by_beta(shared.scalars[place.lane], pick(square) * pick(inverse_beta), g.damp);
+      advance_by_beta(shared.scalars[place.lane], sqrt(pick(square)), g.damp);
     }
     if (!sum_over_grid(square_v, square_x)) return false;
 #pragma unroll
-    for (int r = 0; r < RHS; ++r) {
-      alpha_squared[r] = square_v[r];
-      inverse_alpha[r] = square_v[r] > 0.0 ? rsqrt(square_v[r]) : 0.0;
-    }
+    for (int r = 0; r < RHS; ++r) alpha_squared[r] = square_v[r];
     if (keeps_scalars()) shared.alpha_squared[place.lane] = pick(square_v);
   }
 }

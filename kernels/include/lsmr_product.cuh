@@ -66,13 +66,19 @@ __device__ __forceinline__ T load_entry(const T* p) {
 #endif
 }
 
+struct Nothing {
+  __device__ __forceinline__ void operator()() const {}
+};
+
 // Entries first .. first + BATCH of AT_ONCE slices: all loads before the first use. A loop that
 // the compiler unrolls itself waits for a vector element in each step of its remainder.
-template <int BATCH, class Sum, int AT_ONCE, class Gathered>
+// meanwhile() runs while the vector's elements are on their way.
+template <int BATCH, class Sum, int AT_ONCE, class Gathered, class Meanwhile>
 __device__ __forceinline__ void add_batch(const int32_t* const (&columns)[AT_ONCE],
                                           const Real* const (&values)[AT_ONCE],
                                           const Slice (&slice)[AT_ONCE], int32_t first,
-                                          const Gathered* x, Sum (&sums)[AT_ONCE][RHS]) {
+                                          const Gathered* x, Sum (&sums)[AT_ONCE][RHS],
+                                          Meanwhile meanwhile) {
   int32_t column[AT_ONCE][BATCH];
   Real value[AT_ONCE][BATCH];
 #pragma unroll
@@ -97,6 +103,7 @@ __device__ __forceinline__ void add_batch(const int32_t* const (&columns)[AT_ONC
       }
     }
   }
+  meanwhile();
 #pragma unroll
   for (int i = 0; i < AT_ONCE; ++i) {
 #pragma unroll
@@ -113,10 +120,18 @@ __device__ __forceinline__ void add_batch(const int32_t* const (&columns)[AT_ONC
 // load; after(row, own, sums) there once the sums of all right-hand sides are complete.
 // A warp multiplies AT_ONCE slices at a time, so that their loads are in flight together.
 // Entries are multiplied and added in the type Sum; the order depends on the layout alone.
-template <class Sum, int AT_ONCE, class Gathered, class Before, class After>
+// ready() runs once before the first after(), while the first elements of x are on their way.
+template <class Sum, int AT_ONCE, class Gathered, class Before, class After, class Ready = Nothing>
 __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, int32_t warp,
-                                         int32_t warps, int32_t lane, Before before, After after) {
+                                         int32_t warps, int32_t lane, Before before, After after,
+                                         Ready ready = {}) {
   using Own = decltype(before(0));
+  bool is_ready = !BATCHED || warp >= part.count;
+  if (is_ready) ready();
+  const auto meanwhile = [&]() {
+    if (!is_ready) ready();
+    is_ready = true;
+  };
   for (int32_t s = warp; s < part.count; s += AT_ONCE * warps) {
     Slice slice[AT_ONCE];
     int32_t row[AT_ONCE];
@@ -142,12 +157,13 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
     }
 #if BATCHED
     if (most_steps <= 1) {
-      add_batch<1>(columns, values, slice, 0, x, sums);
+      add_batch<1>(columns, values, slice, 0, x, sums, meanwhile);
     } else if (most_steps <= 4) {
-      add_batch<4>(columns, values, slice, 0, x, sums);
+      add_batch<4>(columns, values, slice, 0, x, sums, meanwhile);
     } else {
-      for (int32_t k = 0; k < most_steps; k += 8) {
-        add_batch<8>(columns, values, slice, k, x, sums);
+      constexpr int MANY = 8 / AT_ONCE;  // what registers can hold
+      for (int32_t k = 0; k < most_steps; k += MANY) {
+        add_batch<MANY>(columns, values, slice, k, x, sums, meanwhile);
       }
     }
 #else
@@ -176,8 +192,6 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
     }
   }
 }
-
-struct Nothing {};
 
 // Sums of the pieces of long rows, behind the vector that the rows gather from.
 template <class Sum, class Gathered>

@@ -79,10 +79,10 @@ struct Solver {
   // Whether this lane keeps the scalars of a right-hand side.
   __device__ __forceinline__ bool keeps_scalars() const { return !place.works && place.lane < RHS; }
 
-  template <class Before, class After>
-  __device__ __forceinline__ void multiply_forward(Before before, After after);
-  template <class Before, class After>
-  __device__ __forceinline__ void multiply_adjoint(Before before, After after);
+  template <class Before, class After, class Ready>
+  __device__ __forceinline__ void multiply_forward(Before before, After after, Ready ready);
+  template <class Before, class After, class Ready>
+  __device__ __forceinline__ void multiply_adjoint(Before before, After after, Ready ready);
   __device__ __forceinline__ void ask_for_own_u() const;
   __device__ __forceinline__ void ask_for_own_state() const;
   __device__ __forceinline__ void ask_for_state(int32_t begin, int32_t end) const;
