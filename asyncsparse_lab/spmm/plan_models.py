@@ -14,7 +14,6 @@ import numpy as np
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm import plan_works as works
 from asyncsparse_lab.spmm.cost import Work
-from asyncsparse_lab.spmm.plan_structure import BLOCK
 from asyncsparse_lab.spmm.plan_works import IntArray, Problem
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -29,9 +28,11 @@ LIBRARIES: Final = (
 )
 """Names in ``baselines.BASELINES`` that are candidates."""
 
-MATCHED_CANDIDATES: Final = 2_000_000
+MATCHED_CANDIDATES: Final = 500_000
 """Pairs of block rows with a common column, above which the model takes neighbours as pairs:
 matching them would take longer than planning may."""
+NEAR_OPTIMAL: Final = 1.15
+"""Neighbours are taken, too, where they need at most so many times the fewest possible steps."""
 
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536
@@ -109,13 +110,15 @@ def _pairs(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
 def _pair_steps(problem: Problem) -> IntArray:
     """Return the steps of each pair: of the matching, or of neighbours where that takes long."""
     structure = problem.structure
-    width = max(1, -(-structure.k // BLOCK))
+    neighbours = structure.blocks_per_pair
     if structure.blocks > MATCHED_CANDIDATES:
-        return structure.blocks_per_pair
+        return neighbours
+    if 2 * neighbours.sum() <= NEAR_OPTIMAL * structure.blocks:
+        return neighbours
     pointer, columns = structure.block_pattern
-    counts = np.bincount(columns, minlength=width).astype(np.int64)
+    counts = np.bincount(columns).astype(np.int64)
     if int((counts * counts).sum()) // 2 > MATCHED_CANDIDATES:
-        return structure.blocks_per_pair
+        return neighbours
     from asyncsparse_lab.spmm.pairs import pair_schedule
 
     tasks, _ = pair_schedule(pointer, columns)

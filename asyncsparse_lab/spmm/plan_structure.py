@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +31,7 @@ BLOCK: Final = 64
 _TALL: Final = 256
 _QUARTERS: Final = _TALL // BLOCK
 _MASKS: Final = np.arange(1 << _QUARTERS)
+_PART_NONZEROS: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,9 @@ class Structure:
 def structure_of(A: Any) -> Structure:
     """Count what the cost model needs, in one sort of the non-zeros.
 
+    Whole windows are taken together, about a million non-zeros at a time: that much stays in the
+    caches.
+
     Parameters
     ----------
     A : scipy.sparse.csr_array, m x k
@@ -109,63 +114,91 @@ def structure_of(A: Any) -> Structure:
     """
     csr = canonical_csr(A)
     (m, k), row_lengths = csr.shape, np.diff(csr.indptr)
-    windows = -(-m // _TALL)
-    columns, masks = _join(_sorted_keys(csr, row_lengths))
-    window = _window_of(columns, windows, k)
-    histogram = _histogram(window, masks, windows)
-    block_width = max(1, -(-k // BLOCK))
-    within = columns - window * k
     touched = np.zeros(k, dtype=bool)
-    touched[within] = True
-    block_keys, block_masks = _joined(window * block_width + within // BLOCK, masks)
-    blocks = _histogram(block_keys // block_width, block_masks, windows)
+    parts = [_count_part(csr, row_lengths, part, touched) for part in _parts(csr)]
+    column_masks, block_masks, keys, masks = (
+        np.concatenate(found) for found in zip(_nothing(), *parts, strict=True)
+    )
     return Structure(
         m,
         k,
         len(csr.indices),
         row_lengths,
-        {height: _count(histogram, height, m) for height in HEIGHTS},
-        _count(blocks, BLOCK, m),
-        _count(blocks, 2 * BLOCK, m),
+        {height: _count(column_masks, height, m) for height in HEIGHTS},
+        _count(block_masks, BLOCK, m),
+        _count(block_masks, 2 * BLOCK, m),
         int(touched.sum()),
-        (block_keys, block_masks),
+        (keys, masks),
     )
 
 
-def _sorted_keys(csr: CanonicalCSR, row_lengths: IntArray) -> npt.NDArray[Any]:
-    (m, k), rows = csr.shape, np.arange(csr.shape[0], dtype=np.int64)
-    starts = _QUARTERS * k * (rows // _TALL) + rows // BLOCK % _QUARTERS
-    largest = _QUARTERS * k * -(-m // _TALL)
+_Part = tuple[IntArray, IntArray, IntArray, npt.NDArray[np.uint8]]
+
+
+def _nothing() -> _Part:
+    """Return what a part without windows would give."""
+    masks, none = np.zeros((0, len(_MASKS)), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return masks, masks, none, none.astype(np.uint8)
+
+
+def _parts(csr: CanonicalCSR) -> list[range]:
+    """Cut the windows of 256 rows into ranges of about :data:`_PART_NONZEROS` non-zeros."""
+    m = csr.shape[0]
+    windows = -(-m // _TALL)
+    ends = csr.indptr[np.minimum(np.arange(1, windows + 1) * _TALL, m)]
+    part = (ends - 1) // _PART_NONZEROS
+    starts = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), windows]
+    return [range(a, b) for a, b in pairwise(starts) if b > a]
+
+
+def _count_part(
+    csr: CanonicalCSR, row_lengths: IntArray, windows: range, touched: npt.NDArray[np.bool_]
+) -> _Part:
+    """Return how often each mask occurs among columns and blocks, and the masks of the blocks."""
+    k, count = csr.shape[1], len(windows)
+    columns, masks = _columns(csr, row_lengths, windows)
+    ends = np.searchsorted(columns, np.arange(count + 1, dtype=columns.dtype) * k)
+    window = np.repeat(np.arange(count, dtype=np.int64), np.diff(ends))
+    within = columns.astype(np.int64) - window * k
+    touched[within] = True
+    width = max(1, -(-k // BLOCK))
+    block_keys, block_masks = _joined(window * width + within // BLOCK, masks)
+    return (
+        _histogram(window, masks, count),
+        _histogram(block_keys // width, block_masks, count),
+        block_keys + windows.start * width,
+        block_masks,
+    )
+
+
+def _columns(
+    csr: CanonicalCSR, row_lengths: IntArray, windows: range
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Return the distinct columns of windows, counted from the first, and the quarters of each."""
+    m, k = csr.shape
+    rows = np.arange(windows.start * _TALL, min(windows.stop * _TALL, m), dtype=np.int64)
+    begin, end = int(csr.indptr[rows[0]]), int(csr.indptr[rows[-1] + 1])
     # Half the bytes, where they hold the keys, are sorted in half the time.
-    dtype = np.uint32 if largest < 2**32 else np.int64
-    keys = np.repeat(starts.astype(dtype), row_lengths)
-    keys += csr.indices.astype(dtype) * dtype(_QUARTERS)
+    dtype = np.uint32 if _QUARTERS * k * len(windows) < 2**32 else np.int64
+    starts = _QUARTERS * k * (rows // _TALL - windows.start) + rows // BLOCK % _QUARTERS
+    keys = np.repeat(starts.astype(dtype), row_lengths[rows[0] : rows[-1] + 1])
+    keys += csr.indices[begin:end].astype(dtype) * dtype(_QUARTERS)
     keys.sort()
-    return keys
-
-
-def _join(keys: npt.NDArray[Any]) -> tuple[IntArray, npt.NDArray[np.uint8]]:
-    """Return the distinct columns of windows, and the quarters of each as a mask."""
-    bits = np.left_shift(1, keys & keys.dtype.type(_QUARTERS - 1), dtype=np.uint8, casting="unsafe")
-    keys >>= keys.dtype.type(2)  # four quarters
-    return _joined(keys, bits)
+    quarters = keys.astype(np.uint8) & np.uint8(_QUARTERS - 1)
+    keys >>= dtype(_QUARTERS.bit_length() - 1)
+    return _joined(keys, np.left_shift(np.uint8(1), quarters))
 
 
 def _joined(
     keys: npt.NDArray[Any], masks: npt.NDArray[np.uint8]
-) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Return sorted keys once each, and the union of their masks."""
+    if not len(keys):
+        return keys, masks
     first = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     starts = np.flatnonzero(first)
-    if not len(starts):
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    return keys[starts].astype(np.int64), np.bitwise_or.reduceat(masks, starts)
-
-
-def _window_of(columns: IntArray, windows: int, k: int) -> IntArray:
-    ends = np.searchsorted(columns, np.arange(windows + 1, dtype=np.int64) * k)
-    return np.repeat(np.arange(windows, dtype=np.int64), np.diff(ends))
+    return keys[starts], np.bitwise_or.reduceat(masks, starts)
 
 
 def _histogram(window: IntArray, masks: npt.NDArray[np.uint8], windows: int) -> IntArray:
