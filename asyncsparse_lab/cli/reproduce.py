@@ -14,7 +14,7 @@ from asyncsparse_lab.records.files import Source
 from asyncsparse_lab.records.stale import compiler_here
 from asyncsparse_lab.report import files
 from asyncsparse_lab.report.notebooks import Job, Result, choose, replace_folder, run_all
-from asyncsparse_lab.report.page import write_report
+from asyncsparse_lab.report.page import CLAIMS, write_report
 from asyncsparse_lab.report.parameters import typed_values
 from asyncsparse_lab.resources import checkout_root
 
@@ -32,7 +32,10 @@ def reproduce(
         typer.Option(help="[default: figures, and build/figures for what -p or local data change]"),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; say which figures differ from theirs.")
+        bool,
+        typer.Option(
+            "--check", help="Draw into build; say which figures and claims differ from theirs."
+        ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = os.cpu_count() or 1,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds a cell may take.")] = 600,
@@ -62,7 +65,13 @@ def reproduce(
     failures = [result.failure for result in results if result.failure]
     drawn = [name for result in results if not result.failure for name in result.job.studies]
     if check:
-        differing = [line for name in drawn for line in _differences(staging / name, target / name)]
+        staging.mkdir(parents=True, exist_ok=True)
+        print(f"report of what was drawn: {write_report(staging, records)}")
+        differing = [
+            line
+            for name in (*drawn, CLAIMS)
+            for line in _differences(staging / name, target / name)
+        ]
         print("\n".join(differing) if differing else f"{len(drawn)} studies match their figures")
         failures += ["figures differ: run asyncsparse reproduce"] if differing else []
     else:

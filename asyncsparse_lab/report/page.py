@@ -20,6 +20,8 @@ from asyncsparse_lab.studies.base import Table
 if TYPE_CHECKING:
     import pandas as pd
 
+CLAIMS: Final = "claims"
+"""Folder of the claims' table, beside the studies'."""
 KIND_TITLES: Final = {
     "stated": "Stated in the documents",
     "derived": "Derived from what they state",
@@ -77,9 +79,9 @@ def _save_claims(folder: Path, claims: pd.DataFrame) -> None:
         claims[[*names, "measured", "state"]],
         "The documents' claims, and how the records stand to them",
     )
-    saved = files.save(folder / "claims", "state", table, {}, [])
+    saved = files.save(folder / CLAIMS, "state", table, {}, [])
     entry = {"name": saved.name, "kind": saved.kind, "table_sha256": saved.table_sha256}
-    files.write_manifest(folder / "claims", {"study": "claims", "items": [entry]})
+    files.write_manifest(folder / CLAIMS, {"study": CLAIMS, "items": [entry]})
 
 
 def _study(folder: Path, records: Source) -> dict[str, Any]:

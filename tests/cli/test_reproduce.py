@@ -8,6 +8,7 @@ import pytest
 from asyncsparse_lab import cli
 from asyncsparse_lab.cli import reproduce as command
 from asyncsparse_lab.report import files
+from asyncsparse_lab.report import page as page_module
 from asyncsparse_lab.report.notebooks import Result
 from asyncsparse_lab.studies.base import Table
 
@@ -82,8 +83,29 @@ def test_check_compares_tables_and_changes_nothing(toy, capsys):
     toy.value = 2.0
     before = (toy.root / "figures" / "formats" / "numbers.csv").read_text()
     assert run("--check") == 1
-    assert "formats/numbers: its data changed" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "formats/numbers: its data changed" in out
+    assert "claims" not in out
     assert (toy.root / "figures" / "formats" / "numbers.csv").read_text() == before
+
+
+def test_check_writes_the_report_of_what_it_drew(toy):
+    run()
+    page = (toy.root / "figures" / "report.html").read_bytes()
+    toy.value = 2.0
+    assert run("--check") == 1
+    drawn = (toy.root / "build" / "drawn" / "report.html").read_text()
+    assert "Numbers &amp; such" in drawn
+    assert (toy.root / "figures" / "report.html").read_bytes() == page
+
+
+def test_check_compares_the_claims_too(toy, capsys, monkeypatch):
+    run()
+    judged = page_module.judge_all("recorded")
+    changed = judged.assign(state=["beaten", *judged["state"][1:]])
+    monkeypatch.setattr(page_module, "judge_all", lambda records: changed)
+    assert run("--check") == 1
+    assert "claims/state: its data changed" in capsys.readouterr().out
 
 
 def test_a_failure_keeps_the_last_figures(toy, capsys):
