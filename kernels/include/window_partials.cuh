@@ -61,7 +61,9 @@ struct Partials {
                    : "memory");
       if (before == expected - 1) *count = 0;
     }
-    return __shfl_sync(~0u, before, 0) == expected - 1;
+    before = __shfl_sync(~0u, before, 0);
+    __syncwarp();  // what lane 0 acquired, all lanes may read
+    return before == expected - 1;
   }
 
   __device__ __forceinline__ void write(int slot, const float (&sums)[WGMMA_N / 2]) const {

@@ -1,0 +1,61 @@
+"""The pipelined WCSR kernel on the GPU: every tile, whole windows and pieces, both kinds of sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from asyncsparse_lab.spmm.builds import pipelined_builds
+from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
+from asyncsparse_lab.spmm.product import Product, poison
+from asyncsparse_lab.spmm.run import Ours
+from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant
+from asyncsparse_lab.spmm.verify import compare_launches, verify_build
+
+pytestmark = pytest.mark.gpu
+
+ORDINARY = [case for case in EDGE_CASES if case.scope != "named"]
+PIPELINED = VARIANTS["wcsr-pipelined"]
+
+
+def name_of(variant: Variant) -> str:
+    return "x".join(str(variant.constants[name]) for name in ("HEIGHT", "WGMMA_N", "MINIMUM_CTAS"))
+
+
+@pytest.mark.parametrize("variant", pipelined_builds(), ids=name_of)
+@pytest.mark.parametrize("dtype_out", OUTPUT_TYPES)
+def test_every_tile_passes_the_edge_cases(variant: Variant, dtype_out: str) -> None:
+    pieces = variant.with_options(max_cols_per_task=64)
+    faults = {}
+    for kernel in (variant, pieces, pieces.with_options(deterministic=0)):
+        for outcome in verify_build(kernel, dtype_out, ORDINARY):
+            if outcome.fault:
+                faults[outcome.case, str(kernel.options)] = outcome.fault
+    assert faults == {}
+
+
+@pytest.mark.parametrize("deterministic", [0, 1])
+@pytest.mark.parametrize("variant", pipelined_builds(), ids=name_of)
+def test_pieces_with_delays_meet_again_and_again(variant: Variant, deterministic: int) -> None:
+    limit = 64 if deterministic else 720  # two pieces a window: a sum that no order changes
+    pieces = variant.with_options(max_cols_per_task=limit, deterministic=deterministic)
+    assert compare_launches(pieces, 200).different_words == 0
+
+
+def test_c_is_written_where_its_rows_are_not_aligned() -> None:
+    import cupy
+
+    from asyncsparse_lab.spmm.oracle import reference
+
+    case = next(case for case in EDGE_CASES if case.name == "ragged-n200")
+    product = Product.random(case.make(), 200, dtype_out="bfloat16")
+    truth = reference(product.A, product.B)
+    memory = cupy.empty((product.m, 207), dtype=cupy.uint16)
+    for first in (0, 3, 7):
+        poison(memory)
+        out = memory[:, first : first + 200]
+        Ours(PIPELINED).prepare(replace(product, out=out)).run()
+        assert truth.relative_error(out) <= truth.err_bound("bfloat16")
+        outside = cupy.concatenate([memory[:, :first], memory[:, first + 200 :]], axis=1)
+        assert bool((outside == memory.dtype.type(0x7FC0)).all()), "written beyond C"
