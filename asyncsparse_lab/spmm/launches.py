@@ -10,26 +10,37 @@ Run = Callable[[], None]
 
 
 class Launches:
-    """The products that were prepared last, by their addresses.
+    """The products that were prepared last, by their addresses and their stream.
 
     What is kept holds addresses of the caller's matrices and does not own them: an entry is only
     used again when a call brings a matrix with that address, shape and strides.  Workspaces of an
-    entry (for rows that are not aligned) live as long as it does.
+    entry (for rows that are not aligned, counters of tiles) live as long as it does, and are those
+    of one stream.
     """
 
     def __init__(self, capacity: int = 8) -> None:
         self._capacity: Final = capacity
-        self._entries: OrderedDict[Hashable, Run] = OrderedDict()
+        self._entries: OrderedDict[tuple[Hashable, int], Run] = OrderedDict()
 
-    def get(self, key: Hashable, make: Callable[[], Run]) -> Run:
-        """Return what was made for this key, or make it and drop the entry not used longest."""
-        run = self._entries.get(key)
-        if run is None:
-            while len(self._entries) >= self._capacity:
-                self._entries.popitem(last=False)
-            run = self._entries[key] = make()
-        else:
-            self._entries.move_to_end(key)
+    def find(self, matrices: Hashable, stream: int) -> Run | None:
+        """Return what was kept for these matrices on this stream."""
+        run = self._entries.get((matrices, stream))
+        if run is not None:
+            self._entries.move_to_end((matrices, stream))
+        return run
+
+    def find_on_any_stream(self, matrices: Hashable) -> Run | None:
+        """Return what was kept for these matrices last, for work that is only recorded now."""
+        for (known, _), run in reversed(self._entries.items()):
+            if known == matrices:
+                return run
+        return None
+
+    def keep(self, matrices: Hashable, stream: int, run: Run) -> Run:
+        """Keep a launch, and drop the one not used longest when there are too many."""
+        self._entries[matrices, stream] = run
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
         return run
 
     def clear(self) -> None:
@@ -56,21 +67,19 @@ class Streams:
             return
         import cupy
 
+        stream = cupy.cuda.get_current_stream()
+        if stream.is_capturing():  # a graph, whose owner keeps the plan
+            return
         if pointer not in self._used:
-            event = cupy.cuda.Event(disable_timing=True)
-            self._used[pointer] = cupy.cuda.get_current_stream(), event
+            self._used[pointer] = stream, cupy.cuda.Event(disable_timing=True)
             if len(self._used) == 1:
                 return
             if len(self._used) == 2:  # the first stream's work was not noted until now
-                for stream, event in self._used.values():
-                    self._record(stream, event)
+                for known, event in self._used.values():
+                    event.record(known)
                 return
-        self._record(*self._used[pointer])
-
-    @staticmethod
-    def _record(stream: Any, event: Any) -> None:
-        if not stream.is_capturing():  # the graph's owner keeps the plan
-            event.record(stream)
+        known, event = self._used[pointer]
+        event.record(known)
 
     def settle(self) -> None:
         """Let what is enqueued next on any of the streams wait for the plan's work on all."""
@@ -78,5 +87,4 @@ class Streams:
             return
         for stream, _ in self._used.values():
             for _, event in self._used.values():
-                if not stream.is_capturing():
-                    stream.wait_event(event)
+                stream.wait_event(event)

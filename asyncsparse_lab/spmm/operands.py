@@ -311,6 +311,13 @@ def on_stream(pointer: int, device: int, library: str) -> Iterator[None]:
         yield
 
 
+def is_recording() -> bool:
+    """Whether the current stream only records what is enqueued, for a CUDA graph."""
+    import cupy
+
+    return bool(cupy.cuda.get_current_stream().is_capturing())
+
+
 def _torch_guard(pointer: int, device: int) -> Any:
     import torch
 

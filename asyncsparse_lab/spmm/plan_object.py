@@ -17,7 +17,7 @@ from asyncsparse_lab.spmm.choice import Choice, choose
 from asyncsparse_lab.spmm.converted import Converted
 from asyncsparse_lab.spmm.elementwise import combine, round_dense, widen
 from asyncsparse_lab.spmm.launches import Launches, Run, Streams
-from asyncsparse_lab.spmm.operands import Dense, dense, on_stream, stream_pointer
+from asyncsparse_lab.spmm.operands import Dense, dense, is_recording, on_stream, stream_pointer
 from asyncsparse_lab.spmm.plan_checks import Rules, check_scalar
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.plan_values import NewValues, new_values
@@ -311,8 +311,17 @@ class Plan:
         combine(workspace, out.array(), out.dtype, alpha, beta)
 
     def _enqueue(self, B: Dense, out: Dense, layout: str, stream: int) -> None:
-        key = (B.pointer, B.shape, B.strides, out.pointer, out.strides, out.dtype, layout, stream)
-        self._launches.get(key, lambda: self._prepare(B, out, layout))()
+        key = (B.pointer, B.shape, B.strides, out.pointer, out.strides, out.dtype, layout)
+        run = self._launches.find(key, stream)
+        if run is None and B.device is not None and is_recording():
+            run = self._launches.find_on_any_stream(key)
+            if run is None:
+                raise InputError(
+                    "a CUDA graph is recorded, but this plan was not called with these matrices "
+                    "before: call it once with them, then record"
+                )
+        run = run or self._launches.keep(key, stream, self._prepare(B, out, layout))
+        run()
 
     def _prepare(self, B: Dense, out: Dense, layout: str) -> Run:
         choice = self._choice(layout, out.dtype, B.shape[1])

@@ -290,17 +290,18 @@ def test_a_repeated_call_reuses_the_launch(A):
 
 
 def test_the_launch_used_longest_ago_goes_first():
-    launches, made = Launches(2), []
-
-    def get(key):
-        return launches.get(key, lambda: made.append(key) or (lambda: None))
-
-    for key in "abacab":
-        get(key)
-    assert made == ["a", "b", "c", "b"]
+    launches = Launches(2)
+    runs = {key: lambda: None for key in "abc"}
+    for key in "ab":
+        launches.keep(key, 0, runs[key])
+    assert launches.find("a", 0) is runs["a"]
+    launches.keep("c", 0, runs["c"])
+    assert launches.find("b", 0) is None
+    assert launches.find("a", 7) is None
+    assert launches.find_on_any_stream("a") is runs["a"]
     assert len(launches) == 2
     launches.clear()
-    assert len(launches) == 0
+    assert launches.find_on_any_stream("a") is None
 
 
 def test_another_n_and_another_layout_of_one_plan(A):
