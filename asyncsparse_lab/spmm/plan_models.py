@@ -14,6 +14,7 @@ import numpy as np
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm import plan_works as works
 from asyncsparse_lab.spmm.cost import Work
+from asyncsparse_lab.spmm.geometry import ALIGNMENT_BYTES
 from asyncsparse_lab.spmm.plan_works import IntArray, Problem
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -34,6 +35,9 @@ matching them would take longer than planning may."""
 NEAR_OPTIMAL: Final = 1.15
 """Neighbours are taken, too, where they need at most so many times the fewest possible steps."""
 
+WINDOW_LIMITS: Final = (-1, 0, 512)
+"""Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 512."""
+
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536
 _OTHER_REGISTERS: Final = 64  # of a thread, besides its accumulators
@@ -43,8 +47,13 @@ Params = dict[str, Any]
 
 def configurations() -> Iterator[Variant]:
     """Yield every variant of ours that may be chosen; each must be among ``builds.all_builds``."""
+    from asyncsparse_lab.spmm.builds import pipelined_builds
+
     for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-paired", "csr-vector"):
         yield VARIANTS[name]
+    for tile in pipelined_builds():
+        for limit in WINDOW_LIMITS:
+            yield tile.with_options(max_cols_per_task=limit)
 
 
 def kernel_name(contender: Contender) -> str:
@@ -134,9 +143,26 @@ def _serial_windows(name: str, params: Params, problem: Problem) -> tuple[Work, 
         geometry.tile_columns,
         variant.options["max_cols_per_task"],
         ctas_per_sm(variant, problem.rates.shared_bytes),
+        geometry.shared_bytes - ALIGNMENT_BYTES,
         overlapped=False,
-        split_launches=1 if problem.output_bytes == 4 else 2,
+        cut_launches=2 if problem.output_bytes == 4 else 3,
     )
+
+
+def _pipelined_windows(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
+    from asyncsparse_lab.spmm.windows import AUTO_LIMIT, choose_limit
+
+    variant = variant_of(name, params)
+    height, ctas = variant.constants["HEIGHT"], variant.constants["MINIMUM_CTAS"]
+    geometry = variant.launch_geometry
+    tile_columns = geometry.tile_columns
+    limit = variant.options["max_cols_per_task"]
+    if limit == AUTO_LIMIT:
+        pointer = np.concatenate([[0], np.cumsum(works.padded_columns(problem.structure, height))])
+        places = problem.rates.sm_count * ctas
+        limit = choose_limit(pointer, problem.tiles(tile_columns), places)
+    ring_bytes = geometry.shared_bytes - ALIGNMENT_BYTES
+    return works.windows_work(problem, height, tile_columns, limit, ctas, ring_bytes)
 
 
 def _rows(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
@@ -166,6 +192,7 @@ MODELS: Final[dict[str, Callable[[str, Params, Problem], tuple[Work, int]]]] = {
     "bcsr-paired": _pairs,
     "wcsr-paper": _serial_windows,
     "wcsr-paper-unsplit": _serial_windows,
+    "wcsr-pipelined": _pipelined_windows,
     "csr-vector": _rows,
     "cublas-dense": lambda name, params, problem: works.dense_work(problem),
     "cusparse-csr-alg2": _csr_library(2),

@@ -58,6 +58,9 @@ class Rates:
         Of the device, and of one SM for thread blocks.
     hbm_bytes_per_us, tma_bytes_per_us, gather_bytes_per_us : float
         Copy through HBM; L2 to shared memory by TMA boxes and by gathered rows.
+    gather_latency_us : float
+        From a gather to its bytes under load: bytes in flight on all SMs over the rate that they
+        reach, where more in flight would be faster.
     mma_flops_per_us, cublas_flops_per_us, fma_flops_per_us : float
         bf16 tensor cores at their best, cuBLAS on a large square product, FP32 multiply-adds.
     empty_us : float
@@ -75,12 +78,21 @@ class Rates:
     hbm_bytes_per_us: float
     tma_bytes_per_us: float
     gather_bytes_per_us: float
+    gather_latency_us: float
     mma_flops_per_us: float
     cublas_flops_per_us: float
     fma_flops_per_us: float
     empty_us: float
     kernels: Mapping[str, Coefficients] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def gather_rate(self, bytes_in_flight: float) -> float:
+        """Return the bytes per us of a gather with so many bytes in flight on each SM.
+
+        Little's law: what is in flight over its latency, up to the measured ceiling.
+        """
+        reached = self.sm_count * bytes_in_flight / self.gather_latency_us
+        return min(self.gather_bytes_per_us, reached)
 
     def of(self, kernel: str) -> Coefficients:
         """Return a kernel's coefficients: fitted, or else the design's."""

@@ -29,7 +29,6 @@ TENSOR_CORES: Final = "tensor cores"
 FP32_UNITS: Final = "FP32 units"
 
 _STEP_COLUMNS: Final = 16  # windows are padded to whole steps of WGMMA along k
-_RING_STEP: Final = 64
 _LIBRARY_WARPS: Final = 16  # per SM
 _LIBRARY_TILE: Final = 128  # columns of a warp
 _ELL_TILE: Final = 64
@@ -139,9 +138,10 @@ def windows_work(
     tile_columns: int,
     limit: int,
     ctas_per_sm: int,
+    ring_bytes: int,
     *,
     overlapped: bool = True,
-    split_launches: int = 1,
+    cut_launches: int = 1,
 ) -> tuple[Work, int]:
     """Return the work of WCSR: a piece of a window and a tile of C each task, B gathered.
 
@@ -151,29 +151,33 @@ def windows_work(
         Rows of a window: 64, 128 or 256.
     limit : int
         Columns at which windows are cut; 0 leaves them whole.
-    split_launches : int
-        Kernels besides the product when a window is cut.
+    ring_bytes : int
+        That a thread block has in flight.
+    overlapped : bool
+        Whether a thread block gathers while it multiplies, and others while it stores.
+    cut_launches : int
+        Kernels where a window is cut.
     """
-    rates, structure = problem.rates, problem.structure
-    columns = structure.columns[height]
-    padded = -(-columns // _STEP_COLUMNS) * _STEP_COLUMNS
-    lengths, split_windows = cut(padded, limit)
-    a_bytes = wcsr_bytes(structure, height)
+    rates = problem.rates
+    padded = padded_columns(problem.structure, height)
+    lengths, parts = cut(padded, limit)
+    a_bytes = wcsr_bytes(problem.structure, height)
     tiles = problem.tiles(tile_columns)
-    row_bytes = VALUE_BYTES * (height + problem.n / tiles) + INDEX_BYTES
-    moved = lengths * row_bytes + problem.stored(height, tile_columns)
-    flops = lengths * (2.0 * height * tile_columns)
-    # float32 sums of cut windows are cleared and added to, and read for the result.
-    sums = split_windows * height * problem.n * (4 + 4 + problem.output_bytes)
+    width = problem.n / tiles
+    moved = lengths * (VALUE_BYTES * (height + width) + INDEX_BYTES)
+    # Pieces of a cut window meet in float32, each written and read once; the last writes C.
+    moved = moved + np.where(parts > 1, 8.0 * height * width, 0.0)
+    moved = moved + problem.stored(height, tile_columns) / parts
     work = Work(
-        moved / rates.gather_bytes_per_us,
-        flops / rates.mma_flops_per_us,
+        moved / rates.gather_rate(ctas_per_sm * ring_bytes),
+        lengths * (2.0 * height * tile_columns) / rates.mma_flops_per_us,
         TENSOR_CORES,
         rates.sm_count * ctas_per_sm,
-        problem.hbm_us(a_bytes, sums),
+        problem.hbm_us(a_bytes),
         repeats=tiles,
         overlapped=overlapped,
-        launches=1 + (split_launches if split_windows else 0),
+        hbm_exponent=OVERLAPPING if overlapped else IN_TURN,
+        launches=cut_launches if bool((parts > 1).any()) else 1,
     )
     return work, a_bytes
 
@@ -282,17 +286,24 @@ def dense_work(problem: Problem) -> tuple[Work, int]:
     return work, a_bytes
 
 
-def cut(lengths: IntArray, limit: int) -> tuple[IntArray, int]:
-    """Return the lengths of the pieces, and how many windows or rows are cut.
+def cut(lengths: IntArray, limit: int) -> tuple[IntArray, IntArray]:
+    """Return the lengths of the pieces, and for each how many pieces its window has.
 
     One of length c gives max(1, ceil(c / limit)) pieces, all but the last of the whole limit.
     """
     if not limit:
-        return lengths, 0
+        return lengths, np.ones(len(lengths), dtype=np.int64)
     pieces = np.maximum(-(-lengths // limit), 1)
-    rest = lengths - (pieces - 1) * limit
-    whole = np.full(int((pieces - 1).sum()), limit, dtype=np.int64)
-    return np.concatenate([whole, rest]), int((pieces > 1).sum())
+    parts = np.repeat(pieces, pieces)
+    last = np.cumsum(pieces) - 1
+    cut_lengths = np.full(len(parts), limit, dtype=np.int64)
+    cut_lengths[last] = lengths - (pieces - 1) * limit
+    return cut_lengths, parts
+
+
+def padded_columns(structure: Structure, height: int) -> IntArray:
+    """Return the stored columns of each window: whole steps of 16."""
+    return -(-structure.columns[height] // _STEP_COLUMNS) * _STEP_COLUMNS
 
 
 def bcsr_bytes(structure: Structure) -> int:
@@ -303,8 +314,8 @@ def bcsr_bytes(structure: Structure) -> int:
 
 def wcsr_bytes(structure: Structure, height: int) -> int:
     """Return the bytes of WCSR on the device, windows padded to 16 columns."""
-    columns = structure.columns[height]
-    stored = int((-(-columns // _STEP_COLUMNS)).sum()) * _STEP_COLUMNS
+    columns = padded_columns(structure, height)
+    stored = int(columns.sum())
     return stored * (VALUE_BYTES * height + INDEX_BYTES) + POINTER_BYTES * (len(columns) + 1)
 
 

@@ -114,12 +114,33 @@ def ceiling_rates(gpu: str, source: Source = "recorded") -> Rates:
         hbm_bytes_per_us=_MICROSECONDS * ceilings.hbm_bytes_per_s,
         tma_bytes_per_us=_MICROSECONDS * ceilings.tma_bytes_per_s,
         gather_bytes_per_us=_MICROSECONDS * ceilings.gather_bytes_per_s,
+        gather_latency_us=gather_latency_us(gpu, int(facts["sm_count"]), source),
         mma_flops_per_us=_MICROSECONDS * ceilings.mma_flops_per_s,
         cublas_flops_per_us=_MICROSECONDS * ceilings.cublas_flops_per_s,
         fma_flops_per_us=_MICROSECONDS * ceilings.fma_flops_per_s,
         empty_us=ceilings.empty_us,
         provenance={"ceilings_runs": sorted(run["run"] for run in runs)},
     )
+
+
+def gather_latency_us(gpu: str, sm_count: int, source: Source = "recorded") -> float:
+    """Return bytes in flight over rate, of the gather probe with the fewest bytes in flight.
+
+    Of the largest working set, which SMs do not find in each other's tracks.
+    """
+    from asyncsparse_lab.records.frame import load_records
+
+    frame = load_records("ceilings", source)
+    rows = frame[
+        (frame["gpu"] == gpu) & (frame["variant"] == "gather-l2") & (frame["status"] == "passed")
+    ]
+    size = rows["params.working_set_bytes"]
+    rows = rows[size == size.max()]
+    counts = ("row_bytes", "stage_rows", "stages", "blocks_per_sm")
+    in_flight = rows[[f"params.{name}" for name in counts]].prod(axis=1)
+    slowest = in_flight.idxmin()
+    rate = 1e6 * float(rows.loc[slowest, "result.tb_per_s"])
+    return sm_count * float(in_flight[slowest]) / rate
 
 
 def fit(seen: Sequence[Observation], empty_us: float) -> Coefficients:
@@ -200,4 +221,4 @@ def _usable(rows: pd.DataFrame) -> pd.DataFrame:
         & (rows["layout"] == "row-major")
         & rows["median_us"].notna()
     ]
-    return rows[[kernel_of(row) in MODELS for _, row in rows.iterrows()]]
+    return rows[np.array([kernel_of(row) in MODELS for _, row in rows.iterrows()], dtype=bool)]
