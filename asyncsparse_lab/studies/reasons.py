@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NARROW: Final = 128
 """WGMMA_N of the ladder's smaller tile in the study of registers."""
 WIDE: Final = 256
+WELL_BELOW: Final = 3.0
+"""A speed of WCSR over Blocked-ELL below which the table says what keeps it there."""
 
 
 def table_of(lines: list[dict[str, str]], caption: str) -> Table:
@@ -183,8 +185,51 @@ def windows(
             "tensor cores bound it, but the latency of steps in series.",
         },
     ]
+    lines += _without_gathering(dense, found["ratio"], probes, claims)
     lines += _padding_and_grid(dense, found["ratio"])
     return table_of(lines, "Why WCSR's speed over Blocked-ELL differs from the document's.")
+
+
+def _without_gathering(
+    dense: pd.DataFrame, ratio: pd.Series[float], probes: pd.DataFrame, claims: pd.DataFrame
+) -> list[dict[str, str]]:
+    """Return how far the gather alone keeps WCSR below the document's factor."""
+    mean = geometric_mean(ratio)
+    if mean >= WELL_BELOW:
+        return []
+    share = probes.groupby("matrix")["result.share_gather"].max().reindex(ratio.index).dropna()
+    if share.empty:
+        return []
+    now, free = (geometric_mean(r) for r in (ratio[share.index], ratio[share.index] / (1 - share)))
+    part = 100 * np.log(free / now) / np.log(claimed(claims, "suite-wcsr-cusparse") / now)
+    reached = int((ratio >= WELL_BELOW).sum())
+    words = "on no matrix" if not reached else f"on {reached} of {len(ratio)} matrices"
+    return [
+        {
+            "question": f"why it stays below {WELL_BELOW:.0f} x",
+            "here": f"{words} {WELL_BELOW:.0f} x or more; {times(float(ratio.max()))} at best",
+            "document": "",
+            "because": "Were gathering free and all else as it is, the kernel would come to "
+            f"{times(free)} on the {len(share)} of these matrices where its blocks were timed, "
+            f"from {times(now)}: that is {part:.0f} % of the factor (of its logarithm) to the "
+            f"document's.{_blocked_ell_rate(dense)}",
+        }
+    ]
+
+
+def _blocked_ell_rate(dense: pd.DataFrame) -> str:
+    """Return how fast Blocked-ELL multiplies, padding included, where its width is known."""
+    from asyncsparse_lab.studies.wcsr_figures import BLOCKED_ELL
+
+    ell = dense.query(BLOCKED_ELL)
+    if "params.ell_width" not in ell:
+        return ""
+    blocks = np.ceil(ell["m"] / 64) * ell["params.ell_width"]
+    tflops = 2 * 64 * 64 * blocks * ell["n"] / ell["median_us"] / 1e6
+    return (
+        " The rest is the baseline: Blocked-ELL multiplies its blocks on tensor cores at "
+        f"{span(tflops)} TFLOPS here, padding included."
+    )
 
 
 def _padding_and_grid(dense: pd.DataFrame, ratio: pd.Series[float]) -> list[dict[str, str]]:
