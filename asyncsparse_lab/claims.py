@@ -17,6 +17,9 @@ counterpart comes out of the records:
                 every step, else 0
 ==============  ==================================================================================
 
+A study whose module has ``judged(frame)`` gives its records further columns to judge by, such as
+what recorded peers took on the same matrices.
+
 ``where``, ``of`` and ``over`` are conditions for :meth:`pandas.DataFrame.query`; ``reduce``
 replaces the geometric mean by ``min``, ``max`` or ``median``.
 """
@@ -188,12 +191,23 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     if not claim.check:
         return Verdict(open_state, math.nan, "no comparison declared")
     try:
-        measured = measure_claim(claim.check, frame)
+        measured = measure_claim(claim.check, _extended(claim, frame))
     except InputError as error:  # such as a column that no record has yet
         return Verdict(open_state, math.nan, str(error))
     if math.isnan(measured):
         return Verdict(open_state, measured, "no record fulfils the conditions")
     return Verdict(_state(claim, measured), measured)
+
+
+def _extended(claim: Claim, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the records with the columns that the claim's study adds, where it reads one."""
+    from asyncsparse_lab.studies import STUDIES, load_study
+
+    reads = f"{claim.check.get('column', '')} {claim.check.get('value', '')}"
+    if claim.study not in STUDIES or "peer." not in reads:
+        return frame
+    extended: pd.DataFrame = load_study(claim.study).judged(frame)
+    return extended
 
 
 def _state(claim: Claim, measured: float) -> str:

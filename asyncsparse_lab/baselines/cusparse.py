@@ -28,14 +28,14 @@ ALIGNED: Final = 8
 PADDED_LIMIT_BYTES: Final = 8 << 30  # of Blocked-ELL values
 
 # cusparseSpMMAlg_t
-_CSR_ALGORITHMS: Final = {2: 6, 3: 12}
+_CSR_ALGORITHMS: Final = {1: 4, 2: 6, 3: 12}
 _BLOCKED_ELL_ALG1: Final = 13
 _BSR_ALG1: Final = 14
 
 
 @dataclass(frozen=True)
 class CsrSpMM:
-    """``CUSPARSE_SPMM_CSR_ALG2`` or ``ALG3``; ALG3 after ``cusparseSpMM_preprocess``.
+    """``CUSPARSE_SPMM_CSR_ALG1``, ``ALG2`` or ``ALG3``, the last after ``cusparseSpMM_preprocess``.
 
     B is taken as it lies, whatever its stride.
     """
@@ -47,7 +47,7 @@ class CsrSpMM:
 
     @property
     def variant(self) -> str:
-        """``csr-alg2`` or ``csr-alg3``."""
+        """``csr-alg1``, ``csr-alg2`` or ``csr-alg3``."""
         return f"csr-alg{self.algorithm}"
 
     def prepare(self, product: Product) -> Prepared:

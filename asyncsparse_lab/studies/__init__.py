@@ -96,6 +96,13 @@ STUDIES: Final[dict[str, Study]] = {
             device="gpu",
         ),
         Study(
+            name="suite",
+            title="SuiteSparse and its like: auto, the article's kernels, libraries and peers",
+            module="suite",
+            notebook="09_suite",
+            device="gpu",
+        ),
+        Study(
             name="bcsr-beyond",
             title="BCSR beyond the article: a hidden epilogue, and block rows in pairs",
             module="bcsr_beyond",

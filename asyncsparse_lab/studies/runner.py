@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
-from asyncsparse_lab.errors import InputError, RecordError
+from asyncsparse_lab.errors import DownloadError, InputError, MemoryLimitError, RecordError
 from asyncsparse_lab.records import (
     Record,
     append_case,
@@ -167,7 +167,7 @@ def run_study(
     """Measure the cases of a plan, each appended whole to its study's file in the folder.
 
     A case that raises is told and skipped; after two in a row the run ends, since a GPU that has
-    faulted answers nothing any more.
+    faulted answers nothing any more.  Matrices that cannot be had or do not fit do not count.
 
     Parameters
     ----------
@@ -199,7 +199,8 @@ def run_study(
             try:
                 records = _measure_case(study, module, case, run)
             except Exception as error:
-                failed, in_a_row = failed + 1, in_a_row + 1
+                failed += 1
+                in_a_row += _may_be_the_gpu(error)
                 tell(f"{case.name}: failed: {type(error).__name__}: {error}")
                 if in_a_row == MAX_FAILURES_IN_A_ROW:
                     tell("two cases failed in a row: stopping")
@@ -215,6 +216,11 @@ def run_study(
             about["after"] = provenance.gpu_state()
         append_run(folder, about)
     return Outcome(measured, failed, len(plan.cases) - measured - failed)
+
+
+def _may_be_the_gpu(error: Exception) -> bool:
+    """Return False for a matrix that cannot be had or does not fit: the next may."""
+    return not isinstance(error, DownloadError | InputError | MemoryLimitError)
 
 
 def _within(cases: Sequence[Case], budget: float | None) -> Iterator[Case]:

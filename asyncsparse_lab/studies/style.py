@@ -156,7 +156,7 @@ def provenance(figure: Figure, frame: pd.DataFrame) -> None:
     frame : DataFrame
         The rows that were drawn, with the columns of :func:`asyncsparse_lab.load_records`.
     """
-    _footnote(figure, provenance_line(frame), color="#606060")
+    footnote(figure, provenance_line(frame))
 
 
 def provenance_line(frame: pd.DataFrame) -> str:
@@ -178,10 +178,10 @@ def stamp_stale(figure: Figure, contenders: Sequence[str]) -> None:
     """Stamp a figure whose named series were measured with a kernel that has changed since."""
     if contenders:
         text = "measured with an earlier kernel: " + ", ".join(sorted(set(contenders)))
-        _footnote(figure, text, color=STALE_COLOUR, weight="bold")
+        footnote(figure, text, color=STALE_COLOUR, weight="bold")
 
 
-def _footnote(figure: Figure, text: str, **style: Any) -> None:
+def footnote(figure: Figure, text: str, color: str = "#606060", **style: Any) -> None:
     """Add a line below all that is there; saved with a tight box, it is in the picture."""
     below = sum(1 for item in figure.texts if item.get_gid() == "footnote")
     height = figure.get_figheight()
@@ -193,6 +193,7 @@ def _footnote(figure: Figure, text: str, **style: Any) -> None:
         ha="left",
         va="bottom",
         gid="footnote",
+        color=color,
         **style,
     )
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from asyncsparse_lab.errors import DeviceError, InputError, RecordError
+from asyncsparse_lab.errors import DeviceError, DownloadError, InputError, RecordError
 from asyncsparse_lab.records import read_records, read_runs, read_study, study_paths
 from asyncsparse_lab.studies import provenance, runner
 from asyncsparse_lab.studies.base import Case, Study
@@ -111,6 +111,16 @@ def test_two_failures_in_a_row_end_the_run(toy, tmp_path):
     outcome, lines = run(toy, tmp_path)
     assert (outcome.measured, outcome.failed, outcome.left) == (0, 2, 1)
     assert lines[-1] == "two cases failed in a row: stopping"
+
+
+def test_matrices_that_cannot_be_had_do_not_end_the_run(toy, tmp_path):
+    def measure(case):
+        raise DownloadError(f"{case.name} is not there any more")
+
+    toy.measure = measure
+    outcome, lines = run(toy, tmp_path)
+    assert (outcome.measured, outcome.failed, outcome.left) == (0, 3, 0)
+    assert len(lines) == 3
 
 
 def test_an_interrupted_run_keeps_what_it_measured(toy, tmp_path):

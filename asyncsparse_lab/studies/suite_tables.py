@@ -1,0 +1,379 @@
+"""Tables of the study ``suite``, and the columns by which claims about other codes are judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.records.frame import geometric_mean
+from asyncsparse_lab.records.peers import AGREEMENT, read_series, run_facts
+from asyncsparse_lab.studies.base import Table
+from asyncsparse_lab.studies.suite_frame import (
+    AUTO,
+    BCSR,
+    BEST_LIVE,
+    BEST_OF_ALL,
+    BEST_OURS,
+    BEST_SPARSE,
+    BESTS,
+    CLASSES,
+    OUR_WCSR,
+    OURS,
+    WCSR,
+    Evaluation,
+    codes,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LARGE: Final = 100_000
+"""Non-zeros above which no ratio may be below the last target."""
+FEWEST: Final = 5
+"""Matrices over which a mean is worth telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the evaluation must show at n = 1024.
+
+    Attributes
+    ----------
+    of, over : str
+        Columns of :meth:`Evaluation.compared`; over "" is useful TFLOPS of ``of``.
+    suite, density : str
+        On which matrices.
+    wanted : float
+        Of the geometric mean, or of the smallest value.
+    smallest : bool
+        Whether each matrix of more than :data:`LARGE` non-zeros has to reach it.
+    """
+
+    of: str
+    over: str
+    suite: str
+    wanted: float
+    density: str = "all"
+    smallest: bool = False
+
+
+TARGETS: Final = (
+    Target(OUR_WCSR, WCSR, "dense1", 2.0),
+    Target(OUR_WCSR, BEST_SPARSE, "dense1", 2.0),
+    Target(OUR_WCSR, BEST_LIVE, "dense1", 1.2),
+    Target(OUR_WCSR, "", "both", 12.0),
+    Target(AUTO, BEST_LIVE, "shared", 1.5, ">= 0.1 %"),
+    Target(AUTO, BEST_LIVE, "shared", 1.7, "< 0.1 %"),
+    Target(AUTO, BEST_OF_ALL, "shared", 1.3),
+    Target(AUTO, BEST_LIVE, "shared", 0.9, smallest=True),
+    Target(AUTO, BEST_OF_ALL, "shared", 0.9, smallest=True),
+    Target(AUTO, BEST_OURS, "shared", 0.95),
+    Target(AUTO, BEST_OURS, "dense1", 0.95),
+)
+
+
+def targets(evaluation: Evaluation) -> Table:
+    """Return what was wanted and what was measured."""
+    import pandas as pd
+
+    table = evaluation.compared()
+    lines = [_judged_target(evaluation, table, target) for target in TARGETS]
+    return Table(
+        pd.DataFrame(lines),
+        f"What the evaluation has to show, cold L2, bf16 out, n = {evaluation.n} (the targets are "
+        "set for 1024). Means are geometric; TFLOPS are useful ones, on the matrices of both "
+        f"suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} non-zeros."
+        + _without_peers(evaluation),
+    )
+
+
+def _judged_target(evaluation: Evaluation, table: pd.DataFrame, target: Target) -> dict[str, Any]:
+    facts = evaluation.facts.reindex(table.index)
+    chosen = facts["shared"] & facts["dense1"] if target.suite == "both" else facts[target.suite]
+    rows = evaluation.in_class(target.density, table[chosen])
+    values = _values(evaluation, rows, target)
+    if target.smallest:
+        values = values[facts["nnz"].reindex(values.index) > LARGE]
+    measured = values.min() if target.smallest else geometric_mean(values)
+    worst = values.idxmin() if len(values) else None
+    return {
+        "what": f"{target.of} / {target.over}" if target.over else f"{target.of}, TFLOPS",
+        "suite": "shared and dense1" if target.suite == "both" else target.suite,
+        "density": target.density,
+        "of": "smallest" if target.smallest else "mean",
+        "matrices": len(values),
+        "wanted": target.wanted,
+        "measured": measured,
+        "reached": "" if math.isnan(measured) else "yes" if measured >= target.wanted else "no",
+        "lowest": values.min() if len(values) else math.nan,
+        "lowest on": facts["label"].get(worst, ""),
+    }
+
+
+def _values(evaluation: Evaluation, rows: pd.DataFrame, target: Target) -> pd.Series[float]:
+    import pandas as pd
+
+    if target.of not in rows or (target.over and target.over not in rows):
+        return pd.Series(dtype="float64")
+    if target.over:
+        return (rows[target.over] / rows[target.of]).dropna()
+    flops = 2.0 * evaluation.facts["nnz"].reindex(rows.index) * evaluation.n
+    return (flops / rows[target.of] / 1e6).dropna()
+
+
+def _without_peers(evaluation: Evaluation) -> str:
+    if evaluation.peers_agree:
+        return ""
+    return " Recorded peers are left out: the libraries measured live do not agree with them."
+
+
+def summary(evaluation: Evaluation) -> Table:
+    """Return geometric means of auto's speedup over each rival, by class of density."""
+    import pandas as pd
+
+    table = evaluation.compared()
+    facts = evaluation.facts
+    types = {series.name: series.types for series in read_series()}
+    lines = []
+    for rival in rivals(evaluation, table):
+        line: dict[str, Any] = {"over": rival}
+        ratio = (table[rival] / table[AUTO]).dropna()
+        for name in CLASSES:
+            part = evaluation.in_class(name, ratio.to_frame("ratio"))["ratio"]
+            line[f"{name}"] = geometric_mean(part)
+        worst = ratio.idxmin() if len(ratio) else None
+        line |= {
+            "matrices": len(ratio),
+            "faster on, %": 100.0 * float((ratio > 1.0).mean()) if len(ratio) else math.nan,
+            "worst": ratio.min() if len(ratio) else math.nan,
+            "worst on": facts["label"].get(worst, ""),
+            "types": types.get(rival, ""),
+        }
+        lines.append(line)
+    return Table(
+        pd.DataFrame(lines),
+        f"Speed of auto over each rival, geometric means by density, n = {evaluation.n}, cold L2, "
+        "bf16 out. Recorded peers have types of their own, named in the last column."
+        + _without_peers(evaluation),
+    )
+
+
+def rivals(evaluation: Evaluation, table: pd.DataFrame) -> list[str]:
+    """Return who auto is compared with: libraries, peers, the bests, the article, the kernels."""
+    kernels = sorted(set(evaluation.drawn.loc[evaluation.drawn["role"] == "ours", "who"]))
+    wanted = [*evaluation.libraries(table), *codes(), *BESTS, BCSR, WCSR, *kernels, BEST_OURS]
+    return [name for name in wanted if name in table and table[name].notna().any()]
+
+
+def agreement_table(evaluation: Evaluation) -> Table:
+    """Return how libraries measured live stand to their recorded times."""
+    facts = run_facts()
+    found = evaluation.found.rename(columns={"ratio": "live time / recorded"})
+    return Table(
+        found,
+        f"Libraries measured live beside their times recorded on an {facts['gpu']} on "
+        f"{facts['date']}: recorded peers are compared with only where each is within "
+        f"{100 * AGREEMENT:g} % on the geometric mean.",
+    )
+
+
+def peers_table(evaluation: Evaluation) -> Table:
+    """Return who the recorded peers are, and their useful TFLOPS with float32 rivals beside."""
+    import pandas as pd
+
+    recorded = evaluation.peers[evaluation.peers["n"] == evaluation.n]
+    wide = evaluation.times(dtype_out="float32")
+    compare = evaluation.peers_agree and AUTO in wide
+    lines = []
+    for series in read_series():
+        rows = recorded[recorded["series"] == series.name].set_index("matrix")
+        line: dict[str, Any] = {
+            "peer": series.name,
+            "version": series.version,
+            "types": series.types,
+            "matrices": len(rows),
+            "useful TFLOPS": geometric_mean(rows["useful_tflops"]),
+        }
+        if compare:
+            ratio = (rows["product_us"].reindex(wide.index) / wide[AUTO]).dropna()
+            line["auto with fp32 out, times faster"] = geometric_mean(ratio)
+        line["remark"] = series.remark
+        lines.append(line)
+    facts = run_facts()
+    return Table(
+        pd.DataFrame(lines),
+        f"Recorded peers at n = {evaluation.n}: {facts['gpu']}, {facts['date']}, driver "
+        f"{facts['driver']}, CUDA {facts['cuda']}, the zeroing of C counted.",
+    )
+
+
+def matrices_table(evaluation: Evaluation) -> Table:
+    """Return the times of each matrix."""
+    table = evaluation.compared()
+    facts = evaluation.facts.reindex(table.index)
+    lines = facts[["label", "m", "k", "nnz"]].rename(columns={"label": "matrix"}).copy()
+    lines["density, %"] = 100.0 * facts["density"]
+    rows = evaluation.drawn
+    auto = rows[rows["role"] == "planner"].set_index("matrix")
+    lines["chosen"] = auto["params.chosen"].reindex(table.index) if "params.chosen" in auto else ""
+    lines["floor, us"] = _floors(evaluation).reindex(table.index)
+    lines["auto, us"] = table[AUTO]
+    others = [name for name in (*OURS[1:], *evaluation.libraries(table), *codes()) if name in table]
+    for name in others:
+        lines[f"{name}, us"] = table[name]
+    flops = 2.0 * facts["nnz"] * evaluation.n
+    lines["auto, useful TFLOPS"] = flops / table[AUTO] / 1e6
+    for best in (BEST_LIVE, BEST_OF_ALL, BEST_OURS):
+        if best in table:
+            lines[f"{best} / auto"] = table[best] / table[AUTO]
+    return Table(
+        lines.reset_index(drop=True),
+        f"Every matrix at n = {evaluation.n}, cold L2, bf16 out, densest first. The floor is an "
+        "empty kernel, or A's values, the rows of B that are needed and C at the measured rate of "
+        "HBM, whichever takes longer." + _without_peers(evaluation),
+    )
+
+
+def _floors(evaluation: Evaluation) -> pd.Series[float]:
+    """Return the least time of each matrix in microseconds, NaN without recorded ceilings."""
+    from asyncsparse_lab.studies.rooflines import ceilings_for
+
+    rows = evaluation.drawn
+    rows = rows[rows["role"] == "planner"].set_index("matrix")
+    ceilings = ceilings_for(rows)
+    if ceilings is None or "result.least_bytes" not in rows:
+        return rows["median_us"] * np.nan
+    moved = 1e6 * rows["result.least_bytes"].astype("float64") / ceilings.hbm_bytes_per_s
+    return moved.clip(lower=ceilings.empty_us)
+
+
+def search_table(evaluation: Evaluation) -> Table:
+    """Return of each configuration searched how far it is behind the best, and the best few."""
+    import pandas as pd
+
+    rows = evaluation.search
+    rows = rows[rows["role"].isin(["paper", "ours"]) & (rows["l2"] == "cold")]
+    names = [
+        configuration_name(variant, params) for variant, params in zip(
+            rows["variant"], rows.filter(like="params.").to_dict("records"), strict=True
+        )
+    ]  # fmt: skip
+    times = rows.assign(configuration=names).pivot_table(
+        index="configuration", columns="matrix", values="median_us", aggfunc="min"
+    )
+    behind = times / times.min()
+    order = greedy(behind)
+    auto = evaluation.search[evaluation.search["role"] == "planner"].set_index("matrix")
+    lines = pd.DataFrame(
+        {
+            "configuration": behind.index,
+            "fastest on": (behind == 1.0).sum(axis=1).to_numpy(),
+            "behind the best, mean": [geometric_mean(row.dropna()) for _, row in behind.iterrows()],
+            "chosen as number": [order.get(name, math.nan) for name in behind.index],
+        }
+    ).sort_values(["chosen as number", "behind the best, mean"], ignore_index=True)
+    lag = (auto["median_us"] / times.min()).dropna()
+    return Table(
+        lines,
+        f"Every configuration of our kernels on {times.shape[1]} matrices, n = 1024, cold L2: how "
+        "many times slower than the best one of each matrix, and the order in which a growing set "
+        "of configurations comes closest to it. There auto takes "
+        f"{geometric_mean(lag):.3f} times the time of the best.",
+    )
+
+
+def configuration_name(variant: str, params: Mapping[Any, Any]) -> str:
+    """Return a variant with its constants and options that are whole numbers."""
+    from asyncsparse_lab.spmm.variants import VARIANTS
+
+    known = VARIANTS[variant].params if variant in VARIANTS else {}
+    parts = [
+        f"{key}={int(value)}"
+        for key in known
+        if (value := params.get(f"params.{key}")) is not None and value == value
+    ]
+    return f"{variant} {' '.join(parts)}".strip()
+
+
+def greedy(behind: pd.DataFrame, count: int = 8) -> dict[str, int]:
+    """Return the configurations that one by one bring a set closest to the best of each matrix.
+
+    Parameters
+    ----------
+    behind : DataFrame
+        Times over the best time, configurations by matrices; NaN where one did not run.
+    """
+    logs = np.log(behind.fillna(np.inf).to_numpy())
+    best = np.full(logs.shape[1], np.inf)
+    order: dict[str, int] = {}
+    while len(order) < min(count, len(logs)):
+        reached = np.minimum(logs, best)
+        place = int(reached.clip(max=10.0).mean(axis=1).argmin())
+        if str(behind.index[place]) in order:  # nothing brings the set any closer
+            break
+        order[str(behind.index[place])] = len(order) + 1
+        best = reached[place]
+    return order
+
+
+def with_peer_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return records with what claims say of other codes, at n = 1024 where not said.
+
+    ``peer.over_accspmm``, ``peer.over_flashsparse`` (the article's WCSR over them, on the rows of
+    ``wcsr-paper``), ``peer.accspmm_tflops``, ``peer.flashsparse_tflops`` (on the same rows),
+    ``peer.all_fall`` (1 if the useful TFLOPS of every code fall from n = 256 to 1024 at a density
+    of 1 % and more, else 0), ``peer.bcsr_passes_percent`` (the density from which BCSR passes all
+    baselines; 100 if none).  NaN where libraries measured live do not agree with recorded ones.
+    """
+    out = frame.assign(**dict.fromkeys(_PEER_COLUMNS, math.nan))
+    cold = frame[(frame["status"] == "passed") & (frame["l2"] == "cold")]
+    for gpu in sorted(set(cold["gpu"])):
+        evaluation = Evaluation.of(frame, n=int(cold.loc[cold["gpu"] == gpu, "n"].max()), gpu=gpu)
+        out["peer.all_fall"] = float(_codes_fall(evaluation))
+        for n in sorted(set(cold["n"])):
+            here = (out["gpu"] == gpu) & (out["n"] == n)
+            table = evaluation.compared(n)
+            if BEST_OF_ALL not in table:
+                continue
+            out.loc[here, "peer.bcsr_passes_percent"] = bcsr_passes(evaluation, table)
+            own = here & (out["variant"] == "wcsr-paper") & (out["l2"] == "cold")
+            names = out.loc[own, "matrix"]
+            flops = 2.0 * out.loc[own, "nnz"] * n
+            for key, series in (("accspmm", ("AccSpMM",)), ("flashsparse", _FLASHSPARSE)):
+                times = table[list(series)].min(axis=1).reindex(names).to_numpy()
+                out.loc[own, f"peer.over_{key}"] = times / table[WCSR].reindex(names).to_numpy()
+                out.loc[own, f"peer.{key}_tflops"] = flops / times / 1e6
+    return out
+
+
+_FLASHSPARSE: Final = ("FlashSparse fp16", "FlashSparse tf32")
+_PEER_COLUMNS: Final = (
+    "peer.over_accspmm", "peer.over_flashsparse", "peer.accspmm_tflops",
+    "peer.flashsparse_tflops", "peer.all_fall", "peer.bcsr_passes_percent",
+)  # fmt: skip
+
+
+def _codes_fall(evaluation: Evaluation) -> bool:
+    dense = evaluation.peers[evaluation.peers["density"] >= CLASSES[">= 1 %"][0]]
+    means = dense.groupby(["series", "n"])["useful_tflops"].agg(geometric_mean).unstack("n")
+    return bool((means.loc[codes(), 1024] < means.loc[codes(), 256]).all())
+
+
+def bcsr_passes(evaluation: Evaluation, table: pd.DataFrame) -> float:
+    """Return the density in % from which BCSR's mean is above every baseline's; 100 if none.
+
+    For the matrices of at least that density, at least five, the geometric mean of BCSR's speed
+    over each library and each recorded peer is above 1.
+    """
+    names = [*evaluation.libraries(table), *codes()]
+    both = table[names].div(table[BCSR], axis=0).map(math.log)  # densest first
+    enough = both.expanding(min_periods=1).mean().iloc[FEWEST - 1 :]
+    passes = (enough.fillna(0.0) > 0).all(axis=1)
+    if not passes.any():
+        return 100.0
+    last = passes[passes].index[-1]
+    return 100.0 * float(evaluation.facts["density"].loc[last])
