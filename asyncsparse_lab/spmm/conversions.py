@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class Conversions:
-    """Converted matrices by name, each with the microseconds that it took."""
+    """Converted matrices by name, each with the microseconds that it took.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    makers : mapping, optional
+        Name to what makes that format of a product, in place of who asks for it.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
         self._made: dict[str, tuple[Any, float]] = {}
+        self.makers = makers or {}
 
     def get(self, name: str, make: Callable[[], tuple[T, float]]) -> tuple[T, float]:
         """Return what ``make`` gave when the name was first asked for."""

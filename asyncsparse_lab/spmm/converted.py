@@ -13,7 +13,7 @@ from asyncsparse_lab.errors import MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array, array_module
 from asyncsparse_lab.spmm.contender import Contender
 from asyncsparse_lab.spmm.elementwise import widen
-from asyncsparse_lab.spmm.handed_on import BCSR_NAME, handed_on, with_blocks
+from asyncsparse_lab.spmm.handed_on import BCSR_NAME, ON_THE_GPU, handed_on, with_blocks
 from asyncsparse_lab.spmm.new_values import DERIVED, Places, read_places, scatter
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.sparse_operands import Sparse
@@ -63,6 +63,8 @@ class Converted:
         if self._base is None:
             n = B.shape[1]
             self._base = Product(matrix, n, self.compute, dtype_out, layout, B, out=out)
+            if array_module(B) is not np:
+                self._base.conversions.makers = ON_THE_GPU
             brought = handed_on(self._A, self.compute, self._order is None, device)
             for name, found in brought.items():
                 self._base.conversions.keep(name, found)

@@ -1,20 +1,56 @@
-"""What a caller's A already is on the GPU, handed to the kernels without converting it."""
+"""A for the kernels: what the caller has on the GPU is handed on, the rest converted there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final
 
 import numpy as np
 
 from asyncsparse_lab.formats.arrays import Array, same_module
+from asyncsparse_lab.spmm.convert import HEIGHTS, can_convert, device_blocks, windows_from_csr
 from asyncsparse_lab.spmm.elementwise import round_dense
+from asyncsparse_lab.spmm.geometry import WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr, _row_tasks
-from asyncsparse_lab.spmm.product import DeviceCsr
+from asyncsparse_lab.spmm.product import DeviceCsr, Product
 from asyncsparse_lab.spmm.sparse_operands import Blocks, Sparse
+from asyncsparse_lab.spmm.wcsr import DeviceWcsr
+from asyncsparse_lab.spmm.windows import DeviceWindows
 
 BCSR_NAME: Final = "bcsr64"
 """Name under which the kernels look for :class:`DeviceBcsr`."""
+
+
+def _blocks(product: Product) -> DeviceBcsr:
+    return device_blocks(product.device_csr, product.A)
+
+
+def _tall_windows(height: int) -> Callable[[Product], DeviceWindows]:
+    def make(product: Product) -> DeviceWindows:
+        csr = product.device_csr
+        if not can_convert(csr):
+            return DeviceWindows.from_csr(product.A, height)
+        found, _ = windows_from_csr(csr, product.A.shape, height)
+        arrays = (found.window_row_ptr, found.window_col_idx, found.values)
+        return DeviceWindows(found.shape, found.height, *arrays)
+
+    return make
+
+
+def _windows(product: Product) -> DeviceWcsr:
+    csr = product.device_csr
+    if not can_convert(csr):
+        return DeviceWcsr.from_csr(product.A)
+    return windows_from_csr(csr, product.A.shape, WINDOW)[0].as_wcsr()
+
+
+ON_THE_GPU: Final[Mapping[str, Callable[[Product], object]]] = {
+    BCSR_NAME: _blocks,
+    "wcsr64": _windows,
+    **{f"windows{height}": _tall_windows(height) for height in HEIGHTS},
+}
+"""Names of formats to their conversion on the GPU; the arrays are those of the host's."""
 
 
 def handed_on(A: Sparse, compute: str, in_order: bool, device: int) -> dict[str, Any]:

@@ -217,7 +217,7 @@ class Product:
     def with_matrix(self, A: csr_array) -> Product:
         """Return the product of another A, not checked and not converted, with the same B."""
         other = copy(self)
-        other.A, other.conversions = A, Conversions()
+        other.A, other.conversions = A, Conversions(self.conversions.makers)
         other.__dict__.pop("compulsory_bytes", None)
         return other
 
@@ -236,7 +236,8 @@ class Product:
 
         def make() -> tuple[T, float]:
             start = time.perf_counter()
-            matrix = convert(self.A)
+            maker: Callable[[Product], T] | None = self.conversions.makers.get(name)
+            matrix = convert(self.A) if maker is None else maker(self)
             if self.xp is not np:
                 self.xp.cuda.get_current_stream().synchronize()
             return matrix, (time.perf_counter() - start) * 1e6

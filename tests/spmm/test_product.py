@@ -174,3 +174,17 @@ def test_an_output_of_the_callers_is_used_as_it_is(matrix):
     out = np.zeros((product.m, 24), dtype=np.float32)
     assert replace(product, out=out).new_output() is out
     assert not out.any()
+
+
+def test_a_maker_takes_the_place_of_who_asks(matrix):
+    product = make(matrix)
+    product.conversions.makers = {"twice": lambda asked: 2 * asked.A}
+    assert (product.converted("twice", lambda A: None)[0] != 2 * product.A).nnz == 0
+    assert product.converted("once", lambda A: A)[0] is product.A
+    changed = product.with_matrix(3 * product.A)
+    assert (changed.converted("twice", lambda A: None)[0] != 6 * product.A).nnz == 0
+    other = product.with_operands(product.B[:, :5], "float32", "row-major")
+    assert other.n == 5
+    assert other.converted("twice", lambda A: None)[0] is product.converted("twice", None)[0]
+    with pytest.raises(InputError, match="so B must be"):
+        product.with_operands(product.B[:-1], "float32", "row-major")
