@@ -88,13 +88,13 @@ def small_geometries() -> Iterator[Geometry]:
 def large_geometries() -> Iterator[Geometry]:
     """Geometries of a matrix that does not fit into shared memory; the first is the reference."""
     yield Geometry(132, 640, staged=False, together=2)
-    yield Geometry(132, 640, staged=False, together=2, ring_steps=32)
-    yield Geometry(132, 640, staged=False, together=2, ring_steps=32, matrix_stays=True)
-    yield Geometry(132, 640, staged=False, together=1, ring_steps=32)
-    yield Geometry(132, 768, staged=False, together=1, ring_steps=32)
-    yield Geometry(132, 384, staged=False, together=2, ring_steps=64)
-    yield Geometry(132, 512, staged=False, together=2, ring_steps=32)
-    yield Geometry(132, 640, staged=False, together=1, batched=True)
+    yield Geometry(132, 640, staged=False, ring_steps=32)
+    yield Geometry(132, 640, staged=False, ring_steps=32, matrix_stays=True)
+    yield Geometry(132, 768, staged=False, ring_steps=32)
+    yield Geometry(132, 512, staged=False, ring_steps=32)
+    yield Geometry(132, 384, staged=False, ring_steps=64)
+    yield Geometry(132, 640, staged=False, ring_steps=16)
+    yield Geometry(132, 640, staged=False, batched=True)
 
 
 def compile_all() -> None:
@@ -148,7 +148,7 @@ def check() -> None:
     )
     streams = [
         Geometry(7, 96, staged=False, ring_steps=16),
-        Geometry(132, 640, staged=False, together=2, ring_steps=32),
+        Geometry(132, 640, staged=False, ring_steps=32),
     ]
     uneven: Any = sparse.csr_array(
         sparse.vstack(
@@ -157,7 +157,7 @@ def check() -> None:
     )
     for geometry in streams:
         for dtype in (np.float32, np.float64):
-            if dtype == np.float64 and geometry.together == 2:
+            if dtype == np.float64 and geometry.ring_steps == 32:
                 continue
             for name, A in (("tall", tall), ("dense row", dense_row), ("uneven", uneven)):
                 right = rng.standard_normal(A.shape[0]).astype(dtype)

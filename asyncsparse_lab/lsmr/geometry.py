@@ -38,7 +38,7 @@ FEW_THREADS: Final = 256  # several right-hand sides need many registers
 GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
-CHUNK_STEPS: Final = 8  # of a bulk copy, as in lsmr_stream.cuh
+MIN_RING_STEPS: Final = 16  # two chunks of 8
 
 _EIGHTHS = 8  # grids that are tried: eighths of the SMs
 _TWO_EXCHANGES_US, _BLOCK_US, _WARP_US = 3.4, 0.012, 0.04
@@ -69,8 +69,7 @@ class Geometry:
         Load up to 8 entries of a lane before the first is used.
     ring_steps : int
         Where it is not 0, each warp streams its slices through a ring of so many steps: a power
-        of two, at least 16, and 32 for two slices at a time.  Compute capability 9.0; one
-        right-hand side.
+        of two, at least 16; a slice at a time.  Compute capability 9.0; one right-hand side.
     matrix_stays : bool
         Whether the matrix, streamed, is to stay in the L2 cache between the iterations.
     """
@@ -137,7 +136,8 @@ class Geometry:
 def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
-    heads, barriers, rest = 2 * WARP * 4, 8 * (steps // CHUNK_STEPS), 8 + 2 * 24 + 12
+    chunks = steps // (8 if steps < 32 else 16)
+    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 24 + 12
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
 
@@ -211,10 +211,11 @@ def check_geometry(geometry: Geometry) -> None:
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
     steps = geometry.ring_steps
-    least = (geometry.together + 1) * CHUNK_STEPS
-    if steps and (steps < least or steps & (steps - 1) or geometry.staged):
+    alone = not geometry.staged and geometry.together == 1
+    if steps and (steps < MIN_RING_STEPS or steps & (steps - 1) or not alone):
         raise InputError(
-            f"ring_steps={steps}: give a power of two, at least {least}, without staging"
+            f"ring_steps={steps}: give a power of two, at least {MIN_RING_STEPS}, with "
+            "staged=False and together=1"
         )
     if geometry.blocks < 1:
         raise InputError(f"blocks={geometry.blocks}: give at least 1")

@@ -82,8 +82,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows<TOGETHER>(g, stream, FORWARD, g.v, place.lane, before, after,
-                        [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
+  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after,
+              [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
   ask_for_own_state();
 #else
   for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
@@ -95,8 +95,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows<TOGETHER>(g, stream, ADJOINT, g.u, place.lane, before, after,
-                        [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
+  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after,
+              [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
   ask_for_own_u();
 #else
   for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,

@@ -12,13 +12,12 @@
 #include "lsmr_product.cuh"
 #include "mbarrier.cuh"
 
-constexpr int32_t CHUNK_STEPS = 8;
+constexpr uint32_t CHUNK_STEPS = RING_STEPS < 32 ? 8 : 16;
 constexpr uint32_t CHUNKS = RING_STEPS / CHUNK_STEPS;
 constexpr uint32_t STEP_BYTES = WARP_THREADS * (sizeof(int32_t) + sizeof(Real));
 constexpr int32_t ROWS_AHEAD = 1024;  // of the vectors that a warp owns, asked into the L2 cache
-static_assert((CHUNKS & (CHUNKS - 1)) == 0 && RHS == 1);
-// What a warp multiplies at a time begins anywhere in a chunk.
-static_assert(RING_STEPS >= TOGETHER * CHUNK_STEPS + CHUNK_STEPS);
+constexpr uint32_t MANY_STEPS = 8;    // that are multiplied at a time
+static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1);
 
 __device__ __forceinline__ uint64_t matrix_policy(bool stays) {
   uint64_t policy;
@@ -132,7 +131,7 @@ struct Stream {  // all lanes of a warp hold the same
       ring->next = ring->stretches[ring->asked].step_begin;
       ring->end = ring->stretches[ring->asked].step_end;
     }
-    const uint32_t next = ring->next, steps = min(uint32_t(CHUNK_STEPS), ring->end - next);
+    const uint32_t next = ring->next, steps = min(CHUNK_STEPS, ring->end - next);
     ring->next = next + steps;
     const uint32_t place = slot * CHUNK_STEPS * WARP_THREADS;
     const size_t first = size_t(next) * WARP_THREADS;
@@ -156,24 +155,24 @@ struct Stream {  // all lanes of a warp hold the same
     }
   }
 
-  // The next steps were multiplied: fill the slots that are free now.
+  // The next steps, MANY_STEPS at most, were multiplied.
   __device__ __forceinline__ void advance(const LsmrArguments& g, uint32_t steps, int32_t lane) {
     offset += steps;
-    free_chunks(g, offset / CHUNK_STEPS, lane);
-    offset %= CHUNK_STEPS;
+    if (offset >= CHUNK_STEPS) {
+      free_chunk(g, lane);
+      offset -= CHUNK_STEPS;
+    }
   }
   // What follows the end of a matrix begins with a chunk.
   __device__ __forceinline__ void finish_matrix(const LsmrArguments& g, int32_t lane) {
-    free_chunks(g, offset != 0, lane);
+    if (offset != 0) free_chunk(g, lane);
     offset = 0;
   }
-  __device__ __forceinline__ void free_chunks(const LsmrArguments& g, uint32_t count,
-                                              int32_t lane) {
+  // All lanes have read a chunk: another may come into its slot.
+  __device__ __forceinline__ void free_chunk(const LsmrArguments& g, int32_t lane) {
     __syncwarp();
-    if (lane == 0) {
-      for (uint32_t i = 0; i < count; ++i) ask(g, (chunk + i) % CHUNKS);
-    }
-    chunk += count;
+    if (lane == 0) ask(g, chunk % CHUNKS);
+    ++chunk;
   }
 
   // Nothing may arrive in the memory of a block that is gone.
@@ -182,106 +181,95 @@ struct Stream {  // all lanes of a warp hold the same
   }
 };
 
-// Multiply up to BATCH next steps of each of AT_ONCE slices, all loads before the first use.
-template <int AT_ONCE, int BATCH>
-__device__ __forceinline__ void add_from_ring(const Stream& stream,
-                                              const uint32_t (&steps)[AT_ONCE], const Real* x,
-                                              int32_t lane, Real (&sums)[AT_ONCE]) {
-  int32_t column[AT_ONCE][BATCH];
-  Real value[AT_ONCE][BATCH], gathered[AT_ONCE][BATCH];
-  uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
+// The sum of a lane's next STEPS entries, which lie in one piece in the ring; all loads before the
+// first use.
+template <int STEPS>
+__device__ __forceinline__ Real sum_steps(const int32_t* columns, const Real* values,
+                                          const Real* x) {
+  Real gathered[STEPS], sum = 0;
 #pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
+  for (int k = 0; k < STEPS; ++k) gathered[k] = x[columns[k * WARP_THREADS]];
 #pragma unroll
-    for (int k = 0; k < BATCH; ++k) {
+  for (int k = 0; k < STEPS; ++k) sum += values[k * WARP_THREADS] * gathered[k];
+  return sum;
+}
+__device__ __forceinline__ Real sum_in_one_piece(const Ring& ring, uint32_t place, uint32_t steps,
+                                                 const Real* x) {
+  const int32_t* columns = ring.columns + place;
+  const Real* values = ring.values + place;
+  switch (steps) {
+    case 0: return 0;
+    case 1: return sum_steps<1>(columns, values, x);
+    case 2: return sum_steps<2>(columns, values, x);
+    case 3: return sum_steps<3>(columns, values, x);
+    case 4: return sum_steps<4>(columns, values, x);
+    case 5: return sum_steps<5>(columns, values, x);
+    case 6: return sum_steps<6>(columns, values, x);
+    case 7: return sum_steps<7>(columns, values, x);
+    default: return sum_steps<8>(columns, values, x);
+  }
+}
+
+// The sum of a lane's entries in a slice that does not lie in one piece.
+__device__ __forceinline__ Real sum_in_pieces(const LsmrArguments& g, Stream& stream,
+                                              uint32_t steps, const Real* x, int32_t lane) {
+  Real sum = 0;
+  for (uint32_t done = 0; done < steps; done += MANY_STEPS / 2) {
+    const uint32_t now = min(MANY_STEPS / 2, steps - done);
+    stream.await(now);
+    const uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
+#pragma unroll
+    for (uint32_t k = 0; k < MANY_STEPS / 2; ++k) {
       const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-      value[i][k] = k < int32_t(steps[i]) ? stream.ring->values[place] : Real(0);
-      column[i][k] = k < int32_t(steps[i]) ? stream.ring->columns[place] : 0;
+      if (k < now) sum += stream.ring->values[place] * x[stream.ring->columns[place]];
     }
-    step += steps[i];
+    stream.advance(g, now, lane);
   }
-#pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
-#pragma unroll
-    for (int k = 0; k < BATCH; ++k)
-      gathered[i][k] = k < int32_t(steps[i]) ? x[column[i][k]] : Real(0);
-  }
-#pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
-#pragma unroll
-    for (int k = 0; k < BATCH; ++k) sums[i] += value[i][k] * gathered[i][k];
-  }
+  return sum;
 }
 
 // For every row of the warp's stretch, as for_rows in lsmr_product.cuh; ahead(begin, end) asks for
 // what `before` will read of these rows.
-template <int AT_ONCE, class Before, class After, class Ahead>
+template <class Before, class After, class Ahead>
 __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stream, int which,
                                             const Real* x, int32_t lane, Before before, After after,
                                             Ahead ahead) {
   using Own = decltype(before(0));
   const LsmrMatrix& matrix = which == FORWARD ? g.forward : g.adjoint;
   const Stretch& stretch = stream.ring->stretches[which];
+  const int32_t count = stretch.slice_end - stretch.slice_begin;
   int32_t first_row = stretch.row_begin;
   uint32_t packed = 0, packed_next = stream.ring->head[which][lane];
-  for (int32_t slice = stretch.slice_begin, number = 0; slice < stretch.slice_end;
-       slice += AT_ONCE, number += AT_ONCE) {
-    const int32_t place = number % WARP_THREADS;
-    if (place == 0) {
+  for (int32_t s = 0; s < count; ++s) {
+    const int32_t turn = s % WARP_THREADS;
+    if (turn == 0) {
       packed = packed_next;
-      packed_next = packed_slice(matrix, slice + WARP_THREADS + lane, stretch.slice_end);
+      const int32_t slice = stretch.slice_begin + s + WARP_THREADS + lane;
+      packed_next = packed_slice(matrix, slice, stretch.slice_end);
       const int32_t far = first_row + ROWS_AHEAD;
       if (lane == 0 && far < stretch.row_end) ahead(far, min(far + ROWS_AHEAD, stretch.row_end));
     }
-    uint32_t steps[AT_ONCE], lanes_log2[AT_ONCE], total = 0, most = 0;
-    int32_t row[AT_ONCE];
-    bool owns[AT_ONCE];
-    Own own[AT_ONCE] = {};
-    Real sums[AT_ONCE] = {};
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const uint32_t its = __shfl_sync(~0u, packed, place + i);
-      const int32_t rows = its & 0xff;
-      lanes_log2[i] = its >> 8 & 0xff;
-      steps[i] = its >> 16;
-      row[i] = first_row + (lane >> lanes_log2[i]);
-      owns[i] = (lane & ((1 << lanes_log2[i]) - 1)) == 0 && (lane >> lanes_log2[i]) < rows;
-      if (owns[i]) own[i] = before(row[i]);
-      first_row += rows;
-      total += steps[i];
-      most = max(most, steps[i]);
-    }
-    if (most <= CHUNK_STEPS) {
-      stream.await(total);
-      if (most <= 1) {
-        add_from_ring<AT_ONCE, 1>(stream, steps, x, lane, sums);
-      } else if (most <= 4) {
-        add_from_ring<AT_ONCE, 4>(stream, steps, x, lane, sums);
-      } else {
-        add_from_ring<AT_ONCE, CHUNK_STEPS>(stream, steps, x, lane, sums);
-      }
-      stream.advance(g, total, lane);
+    const uint32_t slice = __shfl_sync(~0u, packed, turn);
+    const int32_t rows = slice & 0xff;
+    const uint32_t lanes_log2 = slice >> 8 & 0xff, steps = slice >> 16;
+    const int32_t row = first_row + (lane >> lanes_log2);
+    const bool owns = (lane & ((1 << lanes_log2) - 1)) == 0 && (lane >> lanes_log2) < rows;
+    first_row += rows;
+    Own own = {};
+    if (owns) own = before(row);
+    Real sum[RHS];
+    const uint32_t step = (stream.chunk * CHUNK_STEPS + stream.offset) % RING_STEPS;
+    if (steps <= MANY_STEPS && step + steps <= RING_STEPS) {
+      stream.await(steps);
+      sum[0] = sum_in_one_piece(*stream.ring, step * WARP_THREADS + lane, steps, x);
+      stream.advance(g, steps, lane);
     } else {
-#pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) {
-        Real sum[1] = {};
-        for (uint32_t k = 0; k < steps[i]; k += 4) {
-          const uint32_t now[1] = {min(4u, steps[i] - k)};
-          stream.await(now[0]);
-          add_from_ring<1, 4>(stream, now, x, lane, sum);
-          stream.advance(g, now[0], lane);
-        }
-        sums[i] = sum[0];
-      }
+      sum[0] = sum_in_pieces(g, stream, steps, x, lane);
     }
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      for (uint32_t offset = 1u << lanes_log2[i] >> 1; offset; offset >>= 1) {
-        sums[i] += __shfl_xor_sync(~0u, sums[i], offset);
-      }
-      const Real sum[RHS] = {sums[i]};
-      if (owns[i]) after(row[i], own[i], sum);
+    for (uint32_t distance = 1u << lanes_log2 >> 1; distance; distance >>= 1) {
+      sum[0] += __shfl_xor_sync(~0u, sum[0], distance);
     }
+    if (owns) after(row, own, sum);
   }
   stream.finish_matrix(g, lane);
 }

@@ -43,8 +43,8 @@ def geometries() -> Iterator[Geometry]:
     yield Geometry(132, 640, staged=False, together=2)
     yield Geometry(33, 256, staged=True, together=2, batched=True)
     yield Geometry(7, 96, staged=False, ring_steps=16)
-    yield Geometry(132, 384, staged=False, together=2, ring_steps=32)
-    yield Geometry(132, 384, staged=False, together=2, ring_steps=32, matrix_stays=True)
+    yield Geometry(132, 384, staged=False, ring_steps=32)
+    yield Geometry(132, 384, staged=False, ring_steps=64, matrix_stays=True)
 
 
 @pytest.mark.parametrize("geometry", list(geometries()), ids=str)
