@@ -103,10 +103,24 @@ STUDIES: Final[dict[str, Study]] = {
             device="gpu",
         ),
         Study(
+            name="planner",
+            title="The planner's predictions against the suite, and what its choices cost",
+            module="planner",
+            notebook="14_planner",
+            device="cpu",
+        ),
+        Study(
             name="bcsr-beyond",
             title="BCSR beyond the article: a hidden epilogue, and block rows in pairs",
             module="bcsr_beyond",
             notebook="12_bcsr_beyond",
+            device="gpu",
+        ),
+        Study(
+            name="wcsr-beyond",
+            title="WCSR beyond the article: a gather that never waits, and taller windows",
+            module="wcsr_beyond",
+            notebook="13_wcsr_beyond",
             device="gpu",
         ),
         Study(
