@@ -245,6 +245,7 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     params = {
         "padded": not is_aligned(product.B),
         "deterministic": deterministic or pieces.most_pieces < 3,
+        "atomics": not deterministic,
         "columns_per_task": limit,
     }
     return replace(launch, preprocess_us=convert_us + cut_us, params=params)

@@ -1,0 +1,188 @@
+"""Pictures and tables of the study ``wcsr-beyond``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.records.frame import geometric_mean, ratios
+from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.bcsr_figures import plain_log
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from asyncsparse_lab.studies.ceilings import MeasuredCeilings
+
+OURS: Final = "variant == 'wcsr-pipelined'"
+PAPER: Final = "variant == 'wcsr-paper'"
+SPARSE: Final = "backend == 'cusparse'"
+DENSE: Final = "backend == 'cublas'"
+BEST: Final = "backend != 'asyncsparse'"
+RIVALS: Final = (
+    ("the article's WCSR kernel, best threshold", PAPER),
+    ("best sparse library", SPARSE),
+    ("dense cuBLAS", DENSE),
+    ("best of all libraries", BEST),
+)
+TILE: Final = ("window", "wgmma_n", "stages", "producers", "minimum_ctas")
+"""Parameters that tell the pipelined kernel's tiles apart."""
+
+
+def label(matrix: str) -> str:
+    """Return the name of a matrix in a figure: a generator's short, marked as a stand-in."""
+    from asyncsparse_lab.matrices import load_suite
+
+    entries = {entry.name: entry for entry in load_suite("dense1").entries}
+    entry = entries.get(matrix)
+    if entry is not None and entry.stand_in_for:
+        return f"like {entry.stand_in_for}"
+    return matrix
+
+
+def tile_name(params: dict[str, Any]) -> str:
+    """Return a configuration in words, such as ``64 x 128, 4 stages, 4 producers, 2 blocks``."""
+    height, wgmma_n, stages, producers, ctas = (int(params[name]) for name in TILE)
+    return f"{height} x {wgmma_n}, {stages} stages, {producers} producers, {ctas} a SM"
+
+
+def _tiles(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return our rows with the name of their tile, and of how windows are cut."""
+    ours = rows.query(OURS).copy()
+    ours["tile"] = [
+        tile_name({name: row[f"params.{name}"] for name in TILE})
+        for row in ours.to_dict("records")
+    ]  # fmt: skip
+    cut = ours["params.max_cols_per_task"].astype(int)
+    ours["cut"] = np.where(cut == 0, "whole", "by rule")
+    ours.loc[ours["params.atomics"].astype(bool), "cut"] = "by rule, atomics"
+    return ours
+
+
+def speed(rows: pd.DataFrame) -> Drawing:
+    """Draw the best configuration's speed over each rival, by matrix."""
+    import pandas as pd
+    from matplotlib import pyplot as plt
+
+    from asyncsparse_lab.studies import style
+
+    parts = []
+    for name, condition in RIVALS[:3]:
+        found = ratios(rows, OURS, condition).reset_index()
+        parts.append(found.assign(rival=name)[["matrix", "rival", "of", "over", "ratio"]])
+    data = pd.concat(parts, ignore_index=True)
+    order = data[data["rival"] == RIVALS[0][0]].sort_values("ratio")["matrix"].tolist()
+    looks = [style.look("wcsr-paper"), style.look("cusparse csr-alg2"), style.look("cublas dense")]
+    figure, axes = plt.subplots(figsize=(7.6, 0.24 * len(order) + 1.8))
+    for (name, _), look in zip(RIVALS[:3], looks, strict=True):
+        own = data[data["rival"] == name].set_index("matrix")["ratio"].reindex(order)
+        axes.plot(own, range(len(order)), look.marker, color=look.color, label=name, markersize=5)
+        axes.axvline(geometric_mean(own.dropna()), color=look.color, linewidth=0.9, linestyle=":")
+    axes.axvline(1.0, color="#707070", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(order)), [label(matrix) for matrix in order], fontsize=7)
+    axes.set(xscale="log", xlabel="times its speed (dotted: geometric mean)")
+    plain_log(axes, "x")
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    figure.legend(fontsize=7, ncols=3, loc="outside upper center")
+    style.provenance(figure, rows)
+    return Drawing(
+        figure,
+        data.sort_values(["matrix", "rival"], ignore_index=True),
+        "The pipelined WCSR kernel in its best configuration of each matrix, over the article's "
+        "kernel at its best threshold, the best algorithm of cuSPARSE and dense cuBLAS.",
+    )
+
+
+def means(rows: pd.DataFrame) -> Table:
+    """Tabulate geometric means over the matrices, and the worst case, for each rival."""
+    import pandas as pd
+
+    lines = []
+    for name, condition in RIVALS:
+        found = ratios(rows, OURS, condition)["ratio"]
+        lines.append(
+            {
+                "over": name,
+                "matrices": len(found),
+                "geometric mean": geometric_mean(found),
+                "least": found.min(),
+                "most": found.max(),
+                "wins, %": 100 * float((found > 1).mean()),
+            }
+        )
+    return Table(
+        pd.DataFrame(lines),
+        "Speed of the pipelined kernel's best configuration of each matrix over others.",
+    )
+
+
+def configurations(rows: pd.DataFrame) -> Table:
+    """Tabulate how near each configuration comes to the best of each matrix."""
+    import pandas as pd
+
+    ours = _tiles(rows)
+    best = ours.groupby("matrix")["median_us"].min()
+    lines = []
+    for (tile, cut), own in ours.groupby(["tile", "cut"], sort=False):
+        times = own.groupby("matrix")["median_us"].min()
+        share = best[times.index] / times
+        lines.append(
+            {
+                "configuration": tile,
+                "windows": cut,
+                "matrices": len(times),
+                "best of all on": int((share == 1).sum()),
+                "of the best's speed, geometric mean": geometric_mean(share),
+                "least": share.min(),
+            }
+        )
+    column = "of the best's speed, geometric mean"
+    data = pd.DataFrame(lines).sort_values(column, ascending=False, ignore_index=True)
+    return Table(
+        data,
+        "The configurations of the pipelined kernel (rows x columns of a tile of C), each over "
+        "the best of all on every matrix. Windows are cut by rule, or left whole; pieces are added "
+        "up in a fixed order, or by atomics.",
+    )
+
+
+def floors(rows: pd.DataFrame, probes: pd.DataFrame, ceilings: MeasuredCeilings | None) -> Table:
+    """Tabulate the best configuration of each matrix beside what bounds it."""
+    import pandas as pd
+
+    ours = _tiles(rows)
+    lines = []
+    for matrix, case in ours.groupby("matrix", sort=False):
+        best = case.sort_values("median_us").iloc[0]
+        alone = probes[(probes["matrix"] == matrix)]
+        same = alone[alone["params.window"].astype(int) == int(best["params.window"])]
+        line: dict[str, Any] = {
+            "matrix": label(str(matrix)),
+            "density, %": 100 * best["density"],
+            "configuration": best["tile"],
+            "median, us": best["median_us"],
+            "useful TFLOPS": best["result.useful_tflops"],
+            "loads alone at this height, us": same["median_us"].min() if len(same) else None,
+        }
+        bounds = _bounds(best, ceilings) if ceilings else {}
+        line |= {f"{name}, us": us for name, us in bounds.items()}
+        if bounds:
+            largest = max(bounds, key=lambda name: bounds[name])
+            line |= {"bound by": largest, "floor / measured": bounds[largest] / best["median_us"]}
+        lines.append(line)
+    data = pd.DataFrame(lines).sort_values("useful TFLOPS", ascending=False, ignore_index=True)
+    return Table(
+        data,
+        "The best configuration of each matrix, and what its windows take at the measured rates: "
+        "rows of B gathered from L2, A in bulk from L2, products with stored zeros, HBM once.",
+    )
+
+
+def _bounds(row: pd.Series[Any], ceilings: MeasuredCeilings) -> dict[str, float]:
+    return {
+        "gather": 1e6 * row["result.gathered_bytes"] / ceilings.gather_bytes_per_s,
+        "A": 1e6 * row["result.a_bytes"] / ceilings.tma_bytes_per_s,
+        "MMA": 1e6 * row["result.flops"] / ceilings.mma_flops_per_s,
+        "HBM": 1e6 * row["result.hbm_bytes"] / ceilings.hbm_bytes_per_s,
+    }
