@@ -220,7 +220,7 @@ def geometries(rows: pd.DataFrame) -> Drawing:
     """Draw the time of an iteration against the grid, with the floor and the model."""
     matrices = [name for name in RESIDUALS if name in set(rows["matrix"])]
     figure, panels = plt.subplots(
-        1, len(matrices), figsize=(4.4 * len(matrices), 3.2), squeeze=False
+        1, len(matrices), figsize=(4.4 * len(matrices), 3.8), squeeze=False
     )
     columns = ["params.threads", "params.together"]
     for axes, matrix in zip(panels[0], matrices, strict=True):
@@ -252,7 +252,8 @@ def geometries(rows: pd.DataFrame) -> Drawing:
         axes.set_ylabel("kernel time an iteration, us")
         axes.set_ylim(bottom=0)
         axes.set_title(matrix)
-    panels[0, 0].legend(fontsize=6)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=9)
     style.provenance(figure, rows)
     names = ["matrix", "variant", "params.blocks", "params.threads", "params.together",
              "params.chosen", "result.us_per_iteration", "result.floor_us_per_iteration",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,6 +15,12 @@ from asyncsparse_lab.studies.wgmma_n import dividing_rule, padding_rule, padding
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#8a3fa0", "#202020", "#c2185b")
+MARKERS: Final = ("o", "v", "^", "D", "X", "P", "h")
+DASHES: Final = ("-", "--", ":")
+"""Colours, marks and lines of the values of N: neighbours differ in more than a shade."""
 
 
 def mean_throughput(rows: pd.DataFrame) -> pd.DataFrame:
@@ -30,31 +36,32 @@ def mean_throughput(rows: pd.DataFrame) -> pd.DataFrame:
 def throughput(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     """Draw useful TFLOPS and the padding against WGMMA_N, a line for each N."""
     import pandas as pd
-    import seaborn as sns
     from matplotlib import pyplot as plt
 
     from asyncsparse_lab.studies import style
 
     means = mean_throughput(rows)
     widths = [int(width) for width in means.columns.to_numpy()]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.9), width_ratios=(1.4, 1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 4.6), width_ratios=(1.4, 1))
     places = range(len(widths))
     example = claimed(claims, "wgmma-n-1024")
     data = []
-    for color, n in zip(sns.color_palette("viridis", len(means)), means.index, strict=True):
+    for number, n in enumerate(means.index):
+        color, marker, dashes = COLORS[number % 7], MARKERS[number % 7], DASHES[number % 3]
+        look = {"color": color, "marker": marker, "linestyle": dashes, "markersize": 5.5}
         rates = means.loc[n].to_numpy(dtype=float)
         wastes = [padding_waste(n, width) for width in widths]
         best = int(rates.argmax())
-        left.plot(places, rates, color=color, marker="o", markersize=4, label=f"N = {n}")
-        left.plot(best, rates[best], "*", color=color, markersize=13)
+        left.plot(places, rates, label=f"N = {n}", **look)
+        left.plot(best, rates[best], "*", color=color, markersize=15)
         rule = dividing_rule(n)
         if rule in widths:
             place = widths.index(rule)
-            left.plot(place, rates[place], "s", color=color, markersize=9, markerfacecolor="none")
+            left.plot(place, rates[place], "s", color=color, markersize=11, markerfacecolor="none")
         if n == 1024 and example in widths:
             place = widths.index(int(example))
             style.document_mark(left, place, rates[place], size=13, label="document, N = 1024")
-        right.plot(places, [100 * waste for waste in wastes], color=color, marker="o", markersize=4)
+        right.plot(places, [100 * waste for waste in wastes], **look)
         data.append(
             pd.DataFrame(
                 {"n": n, "wgmma_n": widths, "useful_tflops": rates, "padding_waste": wastes}
@@ -68,7 +75,8 @@ def throughput(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
     left.plot([], [], "*", color="#606060", markersize=9, label="best for an N")
     left.plot([], [], "s", color="#606060", markerfacecolor="none", label="rule: BN divides N")
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside upper center", ncols=5, markerscale=0.8)
+    figure.legend(handles, labels, fontsize=9, loc="outside upper center", ncols=5, markerscale=0.8,
+                  handlelength=3.5)  # fmt: skip
     right.set(ylabel="multiplied columns that are padding, %", title="Padding")
     style.provenance(figure, rows)
     return Drawing(
