@@ -113,8 +113,20 @@ def find_contender(name: str | Variant | Contender) -> Contender:
     raise InputError(f"no kernel {name!r}; there are {', '.join([*VARIANTS, *BASELINES])}")
 
 
-def choose(A: Structure, n: int, dtype_in: str, dtype_out: str, layout: str) -> Choice:
+def choose(
+    A: Structure,
+    n: int,
+    dtype_in: str,
+    dtype_out: str,
+    layout: str,
+    memory_bytes: int | None = None,
+) -> Choice:
     """Plan a product on the CPU.
+
+    Parameters
+    ----------
+    memory_bytes : int, optional
+        What A's format may take; by default what an H200 has.
 
     Raises
     ------
@@ -123,5 +135,12 @@ def choose(A: Structure, n: int, dtype_in: str, dtype_out: str, layout: str) -> 
     """
     from asyncsparse_lab.spmm.planner import candidates
 
-    found = candidates(A, n, dtype_in=dtype_in, dtype_out=dtype_out, layout=layout)
+    found = candidates(
+        A,
+        n,
+        dtype_in=dtype_in,
+        dtype_out=dtype_out,
+        layout=layout,
+        memory_bytes=memory_bytes,
+    )
     return Choice(found, [candidate.contender for candidate in found])

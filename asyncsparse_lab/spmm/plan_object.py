@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncsparse_lab.errors import InputError, UnsupportedError
-from asyncsparse_lab.formats.arrays import Array, array_module
+from asyncsparse_lab.formats.arrays import Array, array_module, free_bytes
 from asyncsparse_lab.spmm.choice import Choice, choose
 from asyncsparse_lab.spmm.converted import Converted
 from asyncsparse_lab.spmm.elementwise import combine, round_dense, widen
@@ -156,7 +156,9 @@ class Plan:
         key, n = self._explained
         choice = self._choice(*key, n)
         if not choice.candidates:
-            choice = choice.among(choose(self._structure, n, self.compute, *reversed(key)))
+            layout, dtype_out = key
+            planned = choose(self._structure, n, self.compute, dtype_out, layout)
+            choice = choice.among(planned)
         return choice.table()
 
     def update_values(self, new: Any, *, stream: Any = None) -> None:
@@ -267,12 +269,20 @@ class Plan:
         if self._kernel is not None:
             return Choice([], [self._kernel])
         try:
-            return choose(self._structure, n, self.compute, dtype_out, layout)
+            return choose(self._structure, n, self.compute, dtype_out, layout, self._free_bytes())
         except UnsupportedError:
             if layout == "row-major":
                 raise
         self._turned.add(dtype_out)
         return self._choice("row-major", dtype_out, n)
+
+    def _free_bytes(self) -> int | None:
+        """Bytes for A on the plan's GPU, as soon as it has one."""
+        if self._device is None:
+            return None
+        import cupy
+
+        return free_bytes(cupy)
 
     def _check_device(self, device: int) -> None:
         if self._device is None:

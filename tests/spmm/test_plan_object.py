@@ -315,7 +315,7 @@ def test_another_n_and_another_layout_of_one_plan(A):
 def test_without_a_kernel_that_takes_it_columns_are_turned(A, monkeypatch):
     fake = Fake(layouts=("row-major",))
 
-    def candidates(structure, n, *, dtype_in, dtype_out, layout):
+    def candidates(structure, n, *, layout, **options):
         if layout == "column-major":
             raise UnsupportedError("no")
         return [Candidate(fake, 1.0, {"launch": 1.0}, "launch", 8)]
