@@ -1,0 +1,324 @@
+"""CSR to BCSR and WCSR in device memory: two launches, and one look of the host at the sizes.
+
+The arrays are those that the conversions on the host give, bit for bit; these remain for CSR whose
+offsets need 64 bits, and where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from asyncsparse_lab.errors import InputError, UnsupportedError
+from asyncsparse_lab.formats.arrays import INT32_LIMIT
+from asyncsparse_lab.formats.layouts import K16
+from asyncsparse_lab.gpu.compile import KernelBuild
+from asyncsparse_lab.spmm.geometry import BLOCK
+from asyncsparse_lab.spmm.layout import DeviceBcsr
+from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
+from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
+
+SOURCE: Final = "convert.cu"
+COUNT_ENTRY: Final = "convert_count"
+FILL_ENTRY: Final = "convert_fill"
+COUNT_THREADS: Final = 512
+FILL_THREADS: Final = 256
+HEIGHTS: Final = (64, 128, 256)
+"""Heights of windows that the kernels read."""
+TASK_BYTES: Final = 16
+
+_WORD: Final = 32
+_STATIC_BYTES: Final = 2048  # of shared memory, that the counting kernel needs beside its bits
+_BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
+_WHOLE: Final = 2**31 - K16  # a limit that no window reaches
+
+
+class ConvertArguments(ctypes.Structure):
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (144 bytes)."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64)
+          for name in ("indptr", "indices", "values", "ranks", "rows", "columns", "counts",
+                       "pointer", "finished", "column_index", "stored", "tasks", "split_windows")),
+        *((name, ctypes.c_int32)
+          for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
+                       "columns_at_once", "task_limit", "entry_blocks", "column_blocks")),
+    )  # fmt: skip
+
+
+def kernel_builds(arch: str = "sm_90") -> list[KernelBuild]:
+    """Return the compilations that a conversion needs."""
+    return [KernelBuild(SOURCE, entry, {}, arch) for entry in (COUNT_ENTRY, FILL_ENTRY)]
+
+
+@dataclass(frozen=True)
+class DeviceSlices:
+    """A cut into windows of rows, in device memory; what the two formats have in common.
+
+    Attributes
+    ----------
+    csr : DeviceCsr
+    shape : (int, int)
+    starts : int64 array, windows + 1
+        First stored column of each window and the end, on the host.
+    pointer : array
+        The same on the device.
+    arguments : ConvertArguments
+        Of the kernel that fills; its addresses are in `workspace` and `pointer`.
+    workspace : array of bytes
+    """
+
+    csr: DeviceCsr
+    shape: tuple[int, int]
+    starts: Any
+    pointer: Any
+    arguments: ConvertArguments
+    workspace: Any
+
+    @property
+    def stored(self) -> int:
+        """Stored columns, padding included."""
+        return int(self.starts[-1])
+
+
+@dataclass(frozen=True)
+class DeviceColumns:
+    """WCSR with windows of any height in device memory.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    height : int
+        Rows of a window.
+    window_row_ptr : int64 array, windows + 1
+        On the host.
+    window_col_idx : array of int32
+        -1 for padding, to 16 columns a window.
+    values : array of uint16
+        As :func:`asyncsparse_lab.formats.layouts.core_matrices` gives them.
+    """
+
+    shape: tuple[int, int]
+    height: int
+    window_row_ptr: Any
+    window_col_idx: Any
+    values: Any
+
+    def as_wcsr(self) -> DeviceWcsr:
+        """Return the same as the kernels for windows of 64 rows take it."""
+        return DeviceWcsr(self.shape, self.window_row_ptr, self.window_col_idx, self.values)
+
+
+def can_convert(csr: DeviceCsr) -> bool:
+    """Whether the kernels can read these arrays: CuPy, 32-bit offsets and indices."""
+    arrays = (csr.indptr, csr.indices)
+    on_device = all(hasattr(array, "get") for array in arrays)
+    return on_device and all(array.dtype == np.int32 for array in arrays)
+
+
+def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
+    """Convert to BCSR with blocks of 64 x 64 and its tasks.
+
+    Parameters
+    ----------
+    csr : DeviceCsr, m x k
+        Canonical, on the current device, 16-bit values; zeros among them are dropped.
+    shape : (int, int)
+
+    Raises
+    ------
+    UnsupportedError
+        The arrays are not CuPy's, or not 32-bit.
+    MemoryLimitError
+        The blocks would not fit into device memory.
+    """
+    import cupy
+
+    cut = _cut(csr, shape, BLOCK, BLOCK.bit_length() - 1, 1)
+    require_memory(2 * BLOCK * BLOCK * cut.stored, "A in 64 x 64 blocks", cupy)
+    # A tensor map needs memory to point to, even where there is no block.
+    blocks = cupy.zeros((max(cut.stored, 1), BLOCK, BLOCK), dtype=cupy.uint16)
+    block_col_idx = cupy.empty(cut.stored, dtype=cupy.int32)
+    row_tasks = cupy.empty(TASK_BYTES * (len(cut.starts) - 1), dtype=cupy.uint8)
+    _fill(cut, block_col_idx, blocks, row_tasks)
+    return DeviceBcsr(shape, cut.pointer, block_col_idx, blocks, row_tasks)
+
+
+def windows_from_csr(
+    csr: DeviceCsr, shape: tuple[int, int], height: int, max_cols_per_task: int = 0
+) -> tuple[DeviceColumns, WindowTasks]:
+    """Convert to WCSR with windows of 64, 128 or 256 rows, and cut its tasks.
+
+    Parameters
+    ----------
+    csr : DeviceCsr, m x k
+        Canonical, on the current device, 16-bit values; zeros among them are dropped.
+    shape : (int, int)
+    height : int
+        Rows of a window.
+    max_cols_per_task : int
+        A multiple of 16; windows with more stored columns become several tasks.  0: none does.
+
+    Raises
+    ------
+    InputError
+        Another height or limit, or 2**31 stored columns.
+    UnsupportedError
+        The arrays are not CuPy's, or not 32-bit.
+    MemoryLimitError
+        The columns would not fit into device memory.
+    """
+    import cupy
+
+    if height not in HEIGHTS:
+        raise InputError(f"windows of {height} rows: the kernels read {HEIGHTS}")
+    cut = _cut(csr, shape, height, 0, K16)
+    require_memory(cut.stored * (2 * height + 4), f"A in windows of {height} rows", cupy)
+    values = cupy.zeros((cut.stored // K16, height // 64, 2, 8, 8, 8), dtype=cupy.uint16)
+    window_col_idx = cupy.empty(cut.stored, dtype=cupy.int32)
+    counts = count_tasks(cut.starts, max_cols_per_task)
+    tasks = cupy.empty((counts.tasks, 4), dtype=cupy.int32)
+    split = cupy.empty(counts.split, dtype=cupy.int32)
+    cut.arguments.task_limit = max_cols_per_task or _WHOLE
+    _fill(cut, window_col_idx, values, tasks, split)
+    columns = DeviceColumns(shape, height, cut.starts, window_col_idx, values)
+    return columns, WindowTasks(tasks, split, counts.most_pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """How many tasks a cut gives, how many windows it splits, and into how many pieces at most."""
+
+    tasks: int
+    split: int
+    most_pieces: int
+
+
+def count_tasks(window_row_ptr: Any, max_cols_per_task: int) -> TaskCounts:
+    """Count what :func:`asyncsparse_lab.formats.window_tasks` would give; NumPy.
+
+    Raises
+    ------
+    InputError
+        The limit is no multiple of 16, or there are 2**31 stored columns.
+    """
+    if max_cols_per_task < 0 or max_cols_per_task % K16:
+        raise InputError(
+            f"max_cols_per_task is {max_cols_per_task}, but must be a positive multiple of {K16}, "
+            "or 0 for none"
+        )
+    if int(window_row_ptr[-1]) >= INT32_LIMIT:
+        raise InputError(f"{int(window_row_ptr[-1])} columns, but tasks count them in 32 bits")
+    windows = len(window_row_ptr) - 1
+    if not max_cols_per_task:
+        return TaskCounts(windows, 0, 1)
+    pieces = np.maximum(-(-np.diff(window_row_ptr) // max_cols_per_task), 1)
+    return TaskCounts(int(pieces.sum()), int((pieces > 1).sum()), int(pieces.max(initial=1)))
+
+
+def columns_at_once(columns: int, shared_bytes: int) -> int:
+    """Return how many of a window's columns are counted in one pass: what fits, in whole words.
+
+    Parameters
+    ----------
+    columns : int
+        Of A, in units of the format's columns.
+    shared_bytes : int
+        That a thread block may use.
+    """
+    fits = (shared_bytes - _STATIC_BYTES) // _BYTES_A_WORD * _WORD
+    return min(max(-(-columns // _WORD), 1) * _WORD, fits)
+
+
+def _cut(
+    csr: DeviceCsr, shape: tuple[int, int], height: int, column_shift: int, padded_to: int
+) -> DeviceSlices:
+    """Find the columns of every window, and bring their number to the host."""
+    import cupy
+
+    from asyncsparse_lab.gpu.device import device_facts
+
+    if not can_convert(csr):
+        raise UnsupportedError("CSR arrays are converted here as CuPy's with int32 offsets")
+    (m, k), entries = shape, len(csr.indices)
+    windows = -(-m // height)
+    memory = cupy.zeros(windows + 2, dtype=cupy.int64)
+    pointer = memory[: windows + 1]  # behind it a counter
+    parts = (("ranks", 4 * entries), ("columns", 4 * entries), ("counts", 4 * windows),
+             ("rows", entries))  # fmt: skip
+    workspace = cupy.empty(sum(size for _, size in parts), dtype=cupy.uint8)
+    columns = -(-k // (1 << column_shift))
+    arguments = ConvertArguments(
+        indptr=csr.indptr.data.ptr,
+        indices=csr.indices.data.ptr,
+        values=csr.values.data.ptr,
+        pointer=pointer.data.ptr,
+        finished=pointer.data.ptr + pointer.nbytes,
+        m=m,
+        columns_of_a=columns,
+        windows=windows,
+        height=height,
+        column_shift=column_shift,
+        padded_to=padded_to,
+        columns_at_once=columns_at_once(columns, device_facts().shared_bytes_per_block),
+        task_limit=_WHOLE,
+    )
+    address = workspace.data.ptr
+    for name, size in parts:
+        setattr(arguments, name, address)
+        address += size
+    if windows:
+        shared = _BYTES_A_WORD * arguments.columns_at_once // _WORD
+        _launch(COUNT_ENTRY)(windows, COUNT_THREADS, shared, arguments)
+    return DeviceSlices(csr, shape, pointer.get(), pointer, arguments, workspace)
+
+
+def _fill(
+    cut: DeviceSlices, column_index: Any, stored: Any, tasks: Any, split_windows: Any = None
+) -> None:
+    """Write the stored columns, their index and the tasks; `stored` is full of zeros."""
+    arguments = cut.arguments
+    arguments.column_index = column_index.data.ptr
+    arguments.stored = stored.data.ptr
+    arguments.tasks = tasks.data.ptr
+    arguments.split_windows = 0 if split_windows is None else split_windows.data.ptr
+    arguments.entry_blocks = -(-len(cut.csr.indices) // FILL_THREADS)
+    arguments.column_blocks = -(-cut.stored // FILL_THREADS)
+    task_blocks = -(-arguments.windows // FILL_THREADS)
+    grid = arguments.entry_blocks + arguments.column_blocks + task_blocks
+    if grid:
+        _launch(FILL_ENTRY)(grid, FILL_THREADS, 0, arguments)
+
+
+def _launch(entry: str) -> Callable[..., None]:
+    """Return the kernel's launch on the current device; compiled for it once."""
+    from asyncsparse_lab.gpu.device import device_facts
+
+    return _loaded(entry, device_facts().arch)
+
+
+@cache
+def _loaded(entry: str, arch: str) -> Callable[..., None]:
+    from asyncsparse_lab.gpu.compile import compile_kernel
+    from asyncsparse_lab.gpu.launch import load
+
+    build = next(build for build in kernel_builds(arch) if build.entry == entry)
+    return load(compile_kernel(build.source, build.entry, build.constants, build.arch)).launch
+
+
+def device_blocks(csr: DeviceCsr, A: Any) -> DeviceBcsr:
+    """Convert to BCSR where the data is if the kernels can, else on the host.
+
+    Parameters
+    ----------
+    csr : DeviceCsr
+        A on the device.
+    A : scipy.sparse.csr_array, m x k
+        float32, values exact in the type of `csr`.
+    """
+    return blocks_from_csr(csr, A.shape) if can_convert(csr) else DeviceBcsr.from_csr(A)

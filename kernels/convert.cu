@@ -1,0 +1,265 @@
+// CSR to BCSR or WCSR in device memory, in two launches. Between them the host learns how much
+// memory the values take.
+//
+//   convert_count   a thread block a window: which columns it has, as bits in shared memory; the
+//                   bits before one's own are the rank of a column. The block that ends last adds
+//                   up the windows.
+//   convert_fill    every entry to its place in the stored columns, whose index is written beside;
+//                   and the windows as tasks, longest first.
+
+#include "convert_arguments.cuh"
+
+constexpr int COUNT_THREADS = 512;
+constexpr int FILL_THREADS = 256;
+constexpr int MOST_ROWS = 256;
+constexpr int BLOCK_WIDTH = 64;
+constexpr int STEP_COLUMNS = 16;      // of A that one wgmma step takes
+constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
+constexpr int CORE_MATRIX = 8 * 8;
+
+// Its layout is that of WcsrTask in wcsr_arguments.cuh.
+struct WindowTask {
+  int32_t window;
+  int32_t first_column;
+  int32_t columns;
+  int32_t pieces;
+};
+
+// Its layout is that of BlockRowTask in bcsr_arguments.cuh.
+struct BlockRowTask {
+  int64_t begin;
+  int32_t blocks;
+  int32_t block_row;
+};
+static_assert(sizeof(WindowTask) == 16 && sizeof(BlockRowTask) == 16);
+
+// Sum of the values that threads before this one have, and of all of them.
+template <class Number>
+__device__ __forceinline__ Number sum_before(Number value, Number& total) {
+  constexpr int WARPS = COUNT_THREADS / WARP_THREADS;
+  __shared__ Number sums[WARPS];
+  const int lane = threadIdx.x % WARP_THREADS;
+  const int warp = threadIdx.x / WARP_THREADS;
+  Number through = value;
+#pragma unroll
+  for (int distance = 1; distance < WARP_THREADS; distance *= 2) {
+    const Number other = __shfl_up_sync(0xffffffffu, through, distance);
+    if (lane >= distance) through += other;
+  }
+  if (lane == WARP_THREADS - 1) sums[warp] = through;
+  __syncthreads();
+  Number before = 0;
+  total = 0;
+#pragma unroll
+  for (int other = 0; other < WARPS; ++other) {
+    const Number sum = sums[other];
+    if (other < warp) before += sum;
+    total += sum;
+  }
+  __syncthreads();
+  return before + through - value;
+}
+
+// The largest i below `count` with key(i) <= value, where key rises and key(0) <= value.
+template <class Key, class Value>
+__device__ __forceinline__ int32_t last_at_most(int32_t count, Value value, Key key) {
+  int32_t low = 0;
+  int32_t high = count;
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    if (key(middle) <= value) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+__device__ __forceinline__ int32_t padded(const ConvertArguments& g, int32_t count) {
+  return (count + g.padded_to - 1) / g.padded_to * g.padded_to;
+}
+
+__device__ __forceinline__ bool is_zero(uint16_t bits) {
+  return (bits & 0x7fffu) == 0;
+}
+
+// The sums of all windows' columns, by one thread block.
+__device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
+  const int32_t part = (g.windows + COUNT_THREADS - 1) / COUNT_THREADS;
+  const int32_t first = threadIdx.x * part;
+  const int32_t last = first + part < g.windows ? first + part : g.windows;
+  int64_t own = 0;
+#pragma unroll 4
+  for (int32_t window = first; window < last; ++window) own += padded(g, __ldcg(g.counts + window));
+  int64_t total;
+  int64_t before = sum_before(own, total);
+#pragma unroll 4
+  for (int32_t window = first; window < last; ++window) {
+    g.pointer[window] = before;
+    before += padded(g, __ldcg(g.counts + window));
+  }
+  if (threadIdx.x == 0) g.pointer[g.windows] = total;
+}
+
+extern "C" __global__ void __launch_bounds__(COUNT_THREADS)
+    convert_count(const __grid_constant__ ConvertArguments g) {
+  extern __shared__ uint32_t dynamic_shared[];
+  __shared__ int32_t row_begins[MOST_ROWS + 1];
+  __shared__ bool is_last;
+  const int32_t words = g.columns_at_once / 32;
+  uint32_t* const bits = dynamic_shared;
+  uint32_t* const before = bits + words;  // columns in the words before
+  const int32_t first_row = blockIdx.x * g.height;
+  const int32_t rows = g.m - first_row < g.height ? g.m - first_row : g.height;
+  for (int32_t row = threadIdx.x; row <= rows; row += COUNT_THREADS)
+    row_begins[row] = g.indptr[first_row + row];
+  __syncthreads();
+  const int32_t begin = row_begins[0];
+  const int32_t end = row_begins[rows];
+  // Odd, so that the parts of the threads begin in different banks.
+  const int32_t part = (words + COUNT_THREADS - 1) / COUNT_THREADS | 1;
+  const int32_t part_begin = threadIdx.x * part < words ? threadIdx.x * part : words;
+  const int32_t part_end = part_begin + part < words ? part_begin + part : words;
+
+  int32_t found = 0;
+  for (int64_t low = 0; low < g.columns_of_a; low += g.columns_at_once) {
+    for (int32_t word = threadIdx.x; word < words; word += COUNT_THREADS) bits[word] = 0;
+    __syncthreads();
+    for (int32_t entry = begin + threadIdx.x; entry < end; entry += COUNT_THREADS) {
+      const int64_t column = (g.indices[entry] >> g.column_shift) - low;
+      if (column >= 0 && column < g.columns_at_once && !is_zero(g.values[entry]))
+        atomicOr(&bits[column / 32], 1u << (column % 32));
+    }
+    __syncthreads();
+    int32_t own = 0;
+    for (int32_t word = part_begin; word < part_end; ++word) own += __popc(bits[word]);
+    int32_t total;
+    int32_t sum = found + sum_before(own, total);
+    for (int32_t word = part_begin; word < part_end; ++word) {
+      before[word] = sum;
+      sum += __popc(bits[word]);
+    }
+    __syncthreads();
+    for (int32_t entry = begin + threadIdx.x; entry < end; entry += COUNT_THREADS) {
+      const int32_t key = g.indices[entry] >> g.column_shift;
+      const int64_t column = key - low;
+      if (column < 0 || column >= g.columns_at_once) continue;
+      if (is_zero(g.values[entry])) {
+        g.ranks[entry] = -1;
+        continue;
+      }
+      const uint32_t lower = bits[column / 32] & ((1u << (column % 32)) - 1);
+      const auto rank = static_cast<int32_t>(before[column / 32]) + __popc(lower);
+      g.ranks[entry] = rank;
+      g.columns[begin + rank] = key;  // by all entries of the column alike
+      g.rows[entry] = static_cast<uint8_t>(
+          last_at_most(rows, entry, [&](int32_t row) { return row_begins[row]; }));
+    }
+    found += total;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    g.counts[blockIdx.x] = found;
+    __threadfence();
+    is_last = atomicAdd(g.finished, 1) == g.windows - 1;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  write_pointer(g);
+  if (threadIdx.x == 0) *g.finished = 0;
+}
+
+__device__ __forceinline__ void place_entry(const ConvertArguments& g, int32_t entry) {
+  const int32_t rank = g.ranks[entry];
+  if (rank < 0) return;
+  const int32_t window = last_at_most(
+      g.windows, entry, [&](int32_t w) { return __ldg(g.indptr + int64_t{w} * g.height); });
+  const int64_t slot = g.pointer[window] + rank;
+  const int32_t row = g.rows[entry];
+  int64_t place;
+  if (g.column_shift != 0) {
+    place = (slot * BLOCK_WIDTH + row) * BLOCK_WIDTH + g.indices[entry] % BLOCK_WIDTH;
+  } else {
+    // Core matrices: [16 columns][64 rows][8 columns][8 rows][row][column].
+    const int64_t step = slot / STEP_COLUMNS * (g.height / 64) + row / 64;
+    const auto column = static_cast<int32_t>(slot % STEP_COLUMNS);
+    place = step * STEP_VALUES + column / 8 * (STEP_VALUES / 2) + row % 64 / 8 * CORE_MATRIX +
+            row % 8 * 8 + column % 8;
+  }
+  g.stored[place] = g.values[entry];
+}
+
+__device__ __forceinline__ void place_column(const ConvertArguments& g, int64_t slot) {
+  const int32_t window =
+      last_at_most(g.windows, slot, [&](int32_t w) { return __ldg(g.pointer + w); });
+  const auto rank = static_cast<int32_t>(slot - g.pointer[window]);
+  const int32_t begin = g.indptr[int64_t{window} * g.height];
+  g.column_index[slot] = rank < g.counts[window] ? g.columns[begin + rank] : -1;
+}
+
+// One window as tasks, longest first: pieces of the limit in the order of the windows, then what
+// is left of each, in the order of its length. Where a window's tasks go is counted over all
+// windows, which is quadratic in their number, and little beside the rest for all but huge ones.
+__device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t window) {
+  __shared__ int2 others[FILL_THREADS];  // whole pieces, and what is left; -1: nothing
+  const auto pieces_of = [&](int32_t w) {
+    const int32_t count = padded(g, g.counts[w]);
+    const int32_t whole = count / g.task_limit;
+    const int32_t left = count - whole * g.task_limit;
+    return make_int2(whole, left == 0 && whole != 0 ? -1 : left);
+  };
+  const bool there = window < g.windows;
+  const int2 own = there ? pieces_of(window) : make_int2(0, 0);
+  int64_t whole_before = 0;
+  int64_t wholes = 0;
+  int64_t longer = 0;
+  int32_t split_before = 0;
+  for (int32_t first = 0; first < g.windows; first += FILL_THREADS) {
+    const int32_t mine = first + threadIdx.x;
+    __syncthreads();
+    others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
+    __syncthreads();
+    const int32_t count = g.windows - first < FILL_THREADS ? g.windows - first : FILL_THREADS;
+    for (int32_t i = 0; i < count; ++i) {
+      const int2 other = others[i];
+      const bool earlier = first + i < window;
+      wholes += other.x;
+      if (earlier) {
+        whole_before += other.x;
+        split_before += other.x + (other.y >= 0) > 1;
+      }
+      longer += other.y > own.y || (other.y == own.y && earlier);
+    }
+  }
+  if (!there) return;
+  const int32_t pieces = own.x + (own.y >= 0);
+  const int64_t begin = g.pointer[window];
+  const auto write = [&](int64_t place, int64_t first, int32_t length) {
+    if (g.column_shift != 0) {
+      static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window};
+    } else {
+      static_cast<WindowTask*>(g.tasks)[place] = {window, static_cast<int32_t>(first), length,
+                                                  pieces};
+    }
+  };
+  for (int32_t piece = 0; piece < own.x; ++piece)
+    write(whole_before + piece, begin + int64_t{piece} * g.task_limit, g.task_limit);
+  if (own.y >= 0) write(wholes + longer, begin + int64_t{own.x} * g.task_limit, own.y);
+  if (pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
+}
+
+extern "C" __global__ void __launch_bounds__(FILL_THREADS)
+    convert_fill(const __grid_constant__ ConvertArguments g) {
+  const int64_t number = int64_t{blockIdx.x} * FILL_THREADS + threadIdx.x;
+  const int64_t entries = int64_t{g.entry_blocks} * FILL_THREADS;
+  const int64_t columns = int64_t{g.column_blocks} * FILL_THREADS;
+  if (number < entries) {
+    if (number < g.indptr[g.m]) place_entry(g, static_cast<int32_t>(number));
+  } else if (number < entries + columns) {
+    if (number - entries < g.pointer[g.windows]) place_column(g, number - entries);
+  } else {
+    place_tasks(g, static_cast<int32_t>(number - entries - columns));
+  }
+}

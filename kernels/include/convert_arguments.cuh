@@ -1,0 +1,37 @@
+// The one argument of the conversion kernels: CSR to blocks (BCSR) or to windows of rows (WCSR).
+// Its mirror in Python is asyncsparse_lab.spmm.convert.ConvertArguments; keep both alike.
+//
+// Both formats cut A into windows of `height` rows and store, for each, the columns that hold a
+// non-zero there; BCSR's columns are 64 wide, and its windows are its block rows.
+#pragma once
+
+#include "types.cuh"
+
+struct ConvertArguments {
+  const int32_t* indptr;
+  const int32_t* indices;
+  const uint16_t* values;  // bits of a 16-bit float
+  // What the first kernel finds.
+  int32_t* ranks;     // of each entry's column among those of its window; -1 for a zero
+  uint8_t* rows;      // of each entry, within its window
+  int32_t* columns;   // of each window in turn, from where its entries begin
+  int32_t* counts;    // columns of each window
+  int64_t* pointer;   // first stored column of each window, padding included, and the end
+  int32_t* finished;  // windows that are done; zero before and after
+  // What the second one writes.
+  int32_t* column_index;  // of each stored column, -1 for padding
+  uint16_t* stored;       // zeros before
+  void* tasks;            // WindowTask or BlockRowTask, longest first
+  int32_t* split_windows;
+  int32_t m;
+  int32_t columns_of_a;  // of A, in units of the format's columns
+  int32_t windows;
+  int32_t height;
+  int32_t column_shift;     // 0, or 6 for columns 64 wide
+  int32_t padded_to;        // multiple of stored columns in a window
+  int32_t columns_at_once;  // that fit into shared memory, a multiple of 32
+  int32_t task_limit;       // stored columns of a task, a multiple of padded_to
+  int32_t entry_blocks;     // thread blocks for entries, then come those for columns, for tasks
+  int32_t column_blocks;
+};
+static_assert(sizeof(ConvertArguments) == 144, "the Python mirror is 144 bytes");

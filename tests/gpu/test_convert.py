@@ -1,0 +1,69 @@
+"""Conversion on the GPU gives the arrays that the host gives, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from asyncsparse_lab.formats import WCSR, bfloat16_bits
+from asyncsparse_lab.formats.layouts import K16, core_matrices
+from asyncsparse_lab.spmm import convert
+from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, random_matrix
+from asyncsparse_lab.spmm.layout import DeviceBcsr
+from asyncsparse_lab.spmm.product import DeviceCsr
+from asyncsparse_lab.spmm.wcsr import WindowTasks
+
+pytestmark = pytest.mark.gpu
+
+
+def with_zeros() -> csr_array:
+    """A third of the stored values is zero; the formats leave them out."""
+    A = random_matrix(300, 5000, 0.02, seed=4)
+    A.data[::3] = 0
+    return A
+
+
+MATRICES = {case.name: case.make for case in EDGE_CASES if case.n != 1024 or case.scope == "named"}
+MATRICES["stored-zeros"] = with_zeros
+
+
+def on_device(A: csr_array) -> DeviceCsr:
+    import cupy
+
+    return DeviceCsr(
+        indptr=cupy.asarray(A.indptr.astype(np.int32)),
+        indices=cupy.asarray(A.indices.astype(np.int32)),
+        values=bfloat16_bits(cupy.asarray(A.data)),
+    )
+
+
+def host(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else array
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_blocks_are_those_of_the_host(name: str) -> None:
+    A = MATRICES[name]()
+    made, expected = convert.blocks_from_csr(on_device(A), A.shape), DeviceBcsr.from_csr(A)
+    for field in ("block_row_ptr", "block_col_idx", "blocks", "row_tasks"):
+        np.testing.assert_array_equal(host(getattr(made, field)), host(getattr(expected, field)))
+        assert getattr(made, field).dtype == getattr(expected, field).dtype
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize(("height", "limit"), [(64, 0), (64, 64), (128, 512), (256, 0), (256, 16)])
+def test_windows_and_tasks_are_those_of_the_host(name: str, height: int, limit: int) -> None:
+    A = MATRICES[name]()
+    made, tasks = convert.windows_from_csr(on_device(A), A.shape, height, limit)
+    expected = WCSR.from_csr(A, height, K16)
+    np.testing.assert_array_equal(made.window_row_ptr, expected.window_row_ptr)
+    np.testing.assert_array_equal(host(made.window_col_idx), expected.window_col_idx)
+    laid = core_matrices(bfloat16_bits(expected.values))
+    np.testing.assert_array_equal(host(made.values), laid)
+    cut = WindowTasks.of(expected.window_row_ptr, limit)
+    np.testing.assert_array_equal(host(tasks.tasks), cut.tasks)
+    np.testing.assert_array_equal(host(tasks.split_windows), cut.split_windows)
+    assert tasks.most_pieces == cut.most_pieces

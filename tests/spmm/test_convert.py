@@ -1,0 +1,108 @@
+"""Conversion on the GPU, as far as the host decides: sizes, passes, mirrors of structs."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asyncsparse_lab.errors import InputError, UnsupportedError
+from asyncsparse_lab.formats import WCSR
+from asyncsparse_lab.formats.layouts import K16
+from asyncsparse_lab.resources import resource_path
+from asyncsparse_lab.spmm.convert import (
+    COUNT_ENTRY,
+    COUNT_THREADS,
+    FILL_ENTRY,
+    FILL_THREADS,
+    HEIGHTS,
+    ConvertArguments,
+    blocks_from_csr,
+    can_convert,
+    columns_at_once,
+    count_tasks,
+    kernel_builds,
+)
+from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
+from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES
+from asyncsparse_lab.spmm.product import DeviceCsr
+from asyncsparse_lab.spmm.wcsr import WindowTasks
+
+SMALL = [case for case in EDGE_CASES if case.scope != "named"]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+@pytest.mark.parametrize("height", HEIGHTS)
+@pytest.mark.parametrize("limit", [0, 16, 64, 512])
+def test_tasks_are_counted_as_they_are_cut(case, height: int, limit: int) -> None:  # type: ignore[no-untyped-def]
+    pointer = WCSR.from_csr(case.make(), height, K16).window_row_ptr
+    cut = WindowTasks.of(pointer, limit)
+    counted = count_tasks(pointer, limit)
+    assert counted.tasks == len(cut.tasks)
+    assert counted.split == len(cut.split_windows)
+    assert counted.most_pieces == cut.most_pieces
+
+
+@pytest.mark.parametrize("limit", [-16, 8, 100])
+def test_a_limit_is_whole_steps_of_columns(limit: int) -> None:
+    with pytest.raises(InputError, match=f"max_cols_per_task is {limit}"):
+        count_tasks(np.array([0, 64]), limit)
+
+
+def test_stored_columns_are_counted_in_32_bits() -> None:
+    with pytest.raises(InputError, match="2147483648 columns"):
+        count_tasks(np.array([0, 2**31]), 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "at_once"), [(1, 32), (32, 32), (33, 64), (2708, 2720), (900_000, 900_000)]
+)
+def test_columns_are_counted_in_one_pass_where_they_fit(columns: int, at_once: int) -> None:
+    assert columns_at_once(columns, MAX_SHARED_BYTES) == at_once
+
+
+def test_more_columns_take_several_passes() -> None:
+    at_once = columns_at_once(2_100_000, MAX_SHARED_BYTES)
+    assert 2 * at_once < 2_100_000 < 3 * at_once
+    assert at_once % 32 == 0
+    assert at_once // 32 * 8 < MAX_SHARED_BYTES
+
+
+def test_arrays_of_the_host_or_of_64_bits_are_left_to_the_host() -> None:
+    host = DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
+    assert not can_convert(host)
+
+    def on_device(dtype: str) -> SimpleNamespace:
+        return SimpleNamespace(dtype=np.dtype(dtype), get=None)
+
+    indices = on_device("int32")
+    assert can_convert(DeviceCsr(on_device("int32"), indices, indices))
+    wide = DeviceCsr(on_device("int64"), indices, indices)
+    assert not can_convert(wide)
+
+
+def test_kernels_are_refused_arrays_that_they_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
+    monkeypatch.setitem(__import__("sys").modules, "cupy", SimpleNamespace())
+    with pytest.raises(UnsupportedError, match="CuPy's with int32 offsets"):
+        blocks_from_csr(host, (1, 1))
+
+
+def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
+    kernels = resource_path("kernels")
+    header = (kernels / "include" / "convert_arguments.cuh").read_text()
+    body = header[header.index("struct ConvertArguments {") :].partition("};")[0]
+    names = re.findall(r"(\w+);", re.sub(r"//.*", "", body))
+    assert names == [field[0] for field in ConvertArguments._fields_]
+    size = re.search(r"sizeof\(ConvertArguments\) == (\d+)", header)
+    assert size is not None
+    assert ctypes.sizeof(ConvertArguments) == int(size[1])
+    source = (kernels / "convert.cu").read_text()
+    assert f"COUNT_THREADS = {COUNT_THREADS};" in source
+    assert f"FILL_THREADS = {FILL_THREADS};" in source
+    entries = re.findall(r"^\s+(convert_\w+)\(const __grid_constant__", source, re.MULTILINE)
+    assert entries == [COUNT_ENTRY, FILL_ENTRY]
+    assert [build.entry for build in kernel_builds()] == entries
