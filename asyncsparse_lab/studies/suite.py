@@ -39,10 +39,22 @@ OUTPUTS: Final = ("bfloat16", "float32")
 SECONDS: Final = 0.02
 """For each contender; a fast one has its 32 samples by then, a slow one takes 10."""
 
+_TILE: Final = ("HEIGHT", "WGMMA_N", "STAGES", "PRODUCERS", "MINIMUM_CTAS")
 PAPER: Final = ("bcsr-opt3", "wcsr-paper", "wcsr-paper-unsplit")
 CONFIGURATIONS: Final[tuple[tuple[str, dict[str, int], dict[str, int]], ...]] = (
     ("bcsr-overlap", {}, {}),
     ("bcsr-paired", {}, {}),
+    ("csr-vector", {}, {}),
+    ("wcsr-pipelined", {}, {}),
+    *(
+        ("wcsr-pipelined", dict(zip(_TILE, tile, strict=True)), {})
+        for tile in (
+            (64, 64, 3, 2, 4),
+            (64, 256, 5, 4, 1),
+            (128, 128, 3, 2, 2),
+            (256, 128, 4, 4, 1),
+        )
+    ),
 )
 """Variant, constants and options of our kernels that are measured on every matrix."""
 
@@ -312,7 +324,12 @@ def draw(
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
-    from asyncsparse_lab.studies import suite_figures, suite_profile, suite_tables
+    from asyncsparse_lab.studies import (
+        suite_figures,
+        suite_profile,
+        suite_reasons,
+        suite_tables,
+    )
     from asyncsparse_lab.studies.suite_frame import Evaluation
 
     evaluation = Evaluation.of(frame, n=n, matrices=matrices, gpu=gpu)
@@ -324,6 +341,7 @@ def draw(
         "wins": suite_profile.wins(evaluation),
         "targets": suite_tables.targets(evaluation),
         "summary": suite_tables.summary(evaluation),
+        "reasons": suite_reasons.reasons(evaluation, claims),
         "agreement": suite_tables.agreement_table(evaluation),
         "peers": suite_tables.peers_table(evaluation),
         "matrices": suite_tables.matrices_table(evaluation),

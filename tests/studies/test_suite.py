@@ -16,6 +16,7 @@ from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of, geometric_mean
 from asyncsparse_lab.records.peers import best_of_series, load_peers
+from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.studies import suite, suite_tables
@@ -94,6 +95,8 @@ def made_up(library_factor: float = 1.0) -> pd.DataFrame:
             role = "paper" if name == "bcsr-opt3" else "ours"
             slower = us * factor * float(rng.uniform(0.97, 1.3))
             records.append(record(case, role, "asyncsparse", name, slower))
+        pipelined = us * 1.3 * float(rng.uniform(0.9, 1.2))
+        records.append(record(case, "ours", "asyncsparse", "wcsr-pipelined", pipelined))
         for name, limit in (("wcsr-paper", 512), ("wcsr-paper-unsplit", 0)):
             slower = us * 2.1 * float(rng.uniform(0.9, 1.4))
             options = {"params": {"max_cols_per_task": limit}}
@@ -137,6 +140,13 @@ def test_another_suite_takes_its_place() -> None:
     assert {case.params["source"] for case in fetched} == {"AG-Monien/wave"}
     with pytest.raises(InputError, match="no suite"):
         suite.cases("nobody")
+
+
+def test_the_kernels_of_every_case_are_among_the_verified_builds() -> None:
+    built = {(one.variant.name, *sorted(one.variant.constants.items())) for one in all_builds()}
+    chosen = suite.our_kernels()
+    assert {kernel.role for kernel in chosen} == {"ours"}
+    assert {(one.name, *sorted(one.constants.items())) for one in chosen} <= built
 
 
 def test_predicted_time_of_one_n() -> None:
@@ -262,8 +272,12 @@ def test_every_picture_and_table(
     items = draw_in_theme(suite, frame, claims_frame("suite"))
     assert set(items) == {
         *("speedup", "throughput", "columns", "profile", "wins"),
-        *("targets", "summary", "agreement", "peers", "matrices", "search"),
+        *("targets", "summary", "reasons", "agreement", "peers", "matrices", "search"),
     }
+    sentences = items["reasons"].data["here"] + items["reasons"].data["because"]
+    assert len(sentences) == 5
+    assert sentences.str.contains(r"\d").all()
+    assert not sentences.str.contains("nan|not measured").any()
     for item in items.values():
         assert len(item.data)
         assert "Recorded peers are not drawn" not in item.caption
@@ -295,6 +309,7 @@ def test_peers_that_do_not_agree_are_not_drawn_and_the_figure_says_so(
     notes = [text.get_text() for text in speedup.figure.texts]
     assert any(note.startswith("No recorded peers drawn") for note in notes)
     assert "Recorded peers are left out" in items["targets"].caption
+    assert not items["reasons"].data["question"].str.contains("WCSR over recorded").any()
     best = items["targets"].data.set_index("what").loc[f"{AUTO} / {BEST_OF_ALL}"]
     assert set(best["reached"]) == {""}
 
@@ -309,7 +324,7 @@ def test_ratios_are_of_the_numbers(frame: pd.DataFrame) -> None:
     assert row[BEST_OF_ALL] == min(row[BEST_LIVE], codes)
     assert np.isnan(table.loc["mycielskian14", BEST_OF_ALL]), "no peer was recorded there"
     own = frame[(frame["case"] == "bcsstk13-n1024") & (frame["l2"] == "cold")]
-    wcsr = own[own["variant"].str.startswith("wcsr")]["median_us"].min()
+    wcsr = own[own["variant"].str.startswith("wcsr-paper")]["median_us"].min()
     assert row[WCSR] == wcsr
     kernels = own[own["role"].isin(["paper", "ours"])]["median_us"].min()
     assert row[BEST_OURS] == kernels
