@@ -170,10 +170,13 @@ class Auto:
 
         Raises
         ------
-        UnsupportedError, MemoryLimitError
-            None of the candidates can be prepared: the reason of the best one.
+        UnsupportedError, MemoryLimitError, DeviceError, CompileError
+            None of the candidates can be prepared.
         """
+        from asyncsparse_lab.spmm.choice import Choice
+
         start = time.perf_counter()
+        c_bytes = 0 if product.out is not None else ITEM_BYTES[product.dtype_out] * product.m
         found = candidates(
             product.A,
             product.n,
@@ -181,22 +184,20 @@ class Auto:
             dtype_out=product.dtype_out,
             layout=product.layout,
             rates=self.rates,
-            memory_bytes=free_bytes(product.xp),
+            memory_bytes=free_bytes(product.xp) - c_bytes * product.n,
         )
         planning_us = 1e6 * (time.perf_counter() - start)
-        refusals: list[UnsupportedError | MemoryLimitError] = []
-        for one in found:
-            try:
-                prepared = one.contender.prepare(product)
-            except (UnsupportedError, MemoryLimitError) as refusal:
-                refusals.append(refusal)
-                continue
-            return replace(
-                prepared,
-                preprocess_us=prepared.preprocess_us + planning_us,
-                params={**one.contender.params, **prepared.params, "chosen": one.name},
-            )
-        raise refusals[0]
+        choice = Choice(found, [one.contender for one in found])
+        prepared = choice.prepare(product)
+        return replace(
+            prepared,
+            preprocess_us=prepared.preprocess_us + planning_us,
+            params={
+                **choice.contender.params,
+                **prepared.params,
+                "chosen": kernel_name(choice.contender),
+            },
+        )
 
 
 def _contenders(dtype_in: str, dtype_out: str, layout: str) -> Iterator[Contender]:

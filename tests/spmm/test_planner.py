@@ -296,7 +296,18 @@ def test_auto_passes_over_who_refuses(planned):
     assert prepared.preprocess_us > 5.0  # planning is part of it
 
 
-def test_auto_raises_the_best_ones_reason(planned):
-    product = planned(Toy("a", MemoryLimitError("a does not fit")), Toy("b", UnsupportedError("b")))
-    with pytest.raises(MemoryLimitError, match="a does not fit"):
+def test_auto_raises_where_nobody_can(planned):
+    product = planned(Toy("a", MemoryLimitError("too large")), Toy("b", UnsupportedError("no b")))
+    with pytest.raises(UnsupportedError, match="no b"):
         Auto().prepare(product)
+
+
+def test_auto_leaves_room_for_c(monkeypatch):
+    asked = {}
+    one = Candidate(Toy("only"), 1.0, {}, L2, 0)
+    monkeypatch.setattr(planner, "free_bytes", lambda xp: 10**6)
+    monkeypatch.setattr(
+        planner, "candidates", lambda *args, **keywords: asked.update(keywords) or [one]
+    )
+    Auto().prepare(Product.random(sparse(64, 64, 0.1), 8, dtype_out="float32", xp=np))
+    assert asked["memory_bytes"] == 10**6 - 4 * 64 * 8
