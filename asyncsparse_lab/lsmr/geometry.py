@@ -39,11 +39,14 @@ GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
 MIN_RING_STEPS: Final = 16  # two chunks of 8
+RING_STEPS: Final = {4: 32, 8: 16}
+"""Steps of a warp's ring by the bytes of an element: a third of an SM's memory is left to L1."""
 
 _EIGHTHS = 8  # grids that are tried: eighths of the SMs
 _TWO_EXCHANGES_US, _BLOCK_US, _WARP_US = 3.4, 0.012, 0.04
 _PRODUCTS_US, _SLICE_OF_BLOCK_US = 0.5, 0.03
 _SLICE_IN_TURN_US, _SLICE_BESIDE_US = 0.53, 0.15
+_L2_SHARE = 0.7  # that a matrix may have of the L2 cache to stay there
 _PAIRED = 1.25  # slices a warp from which two at a time pay
 
 
@@ -141,7 +144,15 @@ def ring_bytes(steps: int, itemsize: int) -> int:
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
 
-def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> Geometry:
+def choose_geometry(
+    plan: Plan,
+    sm_count: int,
+    shared_limit: int,
+    rhs: int,
+    *,
+    streams: bool = False,
+    l2_bytes: int = 0,
+) -> Geometry:
     """Choose grid, block and staging.
 
     Parameters
@@ -154,12 +165,16 @@ def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> G
         Dynamic shared memory that a block can have, in bytes.
     rhs : int
         Right-hand sides solved together.
+    streams : bool
+        Whether the GPU has bulk copies, from compute capability 9.0 on.
+    l2_bytes : int
+        Size of the L2 cache.
 
     Returns
     -------
     Geometry
         The fastest by the model among those whose blocks hold their part of the matrix in shared
-        memory; if it fits into none, a grid that fills the GPU.
+        memory; if it fits into none, a grid that fills the GPU, and streams where it can.
     """
     best, best_us = None, np.inf
     for geometry in _staged_geometries(plan, sm_count, rhs):
@@ -168,9 +183,22 @@ def choose_geometry(plan: Plan, sm_count: int, shared_limit: int, rhs: int) -> G
             best, best_us = geometry, us
     if best is not None:
         return best
-    if rhs == 1:
-        return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
-    return Geometry(sm_count, FEW_THREADS, staged=False)
+    if rhs > 1:
+        return Geometry(sm_count, FEW_THREADS, staged=False)
+    if streams:
+        stays = plan.forward.nbytes + plan.adjoint.nbytes < _L2_SHARE * l2_bytes
+        return _streaming(plan.dtype, sm_count, matrix_stays=stays)
+    return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
+
+
+def _streaming(dtype: np.dtype[Any], blocks: int, *, matrix_stays: bool = False) -> Geometry:
+    return Geometry(
+        blocks,
+        MANY_THREADS,
+        staged=False,
+        ring_steps=RING_STEPS[dtype.itemsize],
+        matrix_stays=matrix_stays,
+    )
 
 
 def predict_us(plan: Plan, geometry: Geometry) -> float:
@@ -232,5 +260,7 @@ def persistent_builds(arch: str = "sm_90") -> list[KernelBuild]:
             else:
                 shapes = [Geometry(1, t, True, together) for t in THREADS for together in (1, 2)]
                 shapes.append(Geometry(1, MANY_THREADS, staged=False, together=2))
+                if int(arch.removeprefix("sm_").rstrip("a")) >= 90:
+                    shapes.append(_streaming(dtype, 1))
             builds += [shape.build(dtype, rhs, arch) for shape in shapes]
     return builds

@@ -89,8 +89,15 @@ class PersistentMatrix(PreparedMatrix):
         """Return the geometry of a solve with ``rhs`` right-hand sides."""
         if self._geometry is not None:
             return self._geometry
-        limit = self.facts.shared_bytes_per_block - 4096
-        return choose_geometry(self.plan, self.facts.sm_count, limit, rhs)
+        facts = self.facts
+        return choose_geometry(
+            self.plan,
+            facts.sm_count,
+            facts.shared_bytes_per_block - 4096,
+            rhs,
+            streams=facts.capability >= (9, 0),
+            l2_bytes=facts.l2_bytes,
+        )
 
     def group(self, rhs: int) -> Group:
         """Return the buffers and the launch for ``rhs`` right-hand sides, made once."""

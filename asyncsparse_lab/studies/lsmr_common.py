@@ -292,6 +292,8 @@ def geometry_params(geometry: Geometry) -> dict[str, Any]:
         "threads": geometry.threads,
         "staged": geometry.staged,
         "together": geometry.together,
+        "ring_steps": geometry.ring_steps,
+        "matrix_stays": geometry.matrix_stays,
     }
 
 

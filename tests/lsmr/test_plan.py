@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,27 @@ def test_what_does_not_fit_is_not_staged() -> None:
     assert geometry.blocks == 8 * geometry.blocks_per_sm
 
 
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+def test_what_does_not_fit_streams_where_there_are_bulk_copies(dtype: np.dtype[Any]) -> None:
+    plan = build_plan(sparse.eye_array(2_000_000, format="csr"), dtype, None)
+    geometry = choose_geometry(plan, 8, H200_SHARED, 1, streams=True, l2_bytes=60 << 20)
+    check_geometry(geometry)
+    assert geometry.streamed
+    assert geometry.matrix_stays == (dtype == FLOAT32)  # 32 MB and 48 MB of the 60
+    assert geometry.shared_bytes(plan, 1) < H200_SHARED - 48 * 1024
+    assert geometry.parts == 8 * geometry.workers
+    # Every slice belongs to one warp, in order.
+    for bounds, matrix in zip(
+        plan.bounds(geometry.parts), (plan.forward, plan.adjoint), strict=True
+    ):
+        assert bounds.size == geometry.parts + 1
+        assert (bounds[0], bounds[-1]) == (0, matrix.row_slices)
+        assert (np.diff(bounds) >= 0).all()
+        steps = np.add.reduceat(matrix.slices[:, 2], bounds[:-1])
+        assert steps.max() < 1.1 * steps.mean()
+    assert not choose_geometry(plan, 8, H200_SHARED, 4, streams=True, l2_bytes=0).streamed
+
+
 def test_a_small_matrix_gets_a_small_grid() -> None:
     plan = build_plan(sparse.eye_array(40, format="csr"), FLOAT64, None)
     assert choose_geometry(plan, H200_SM, H200_SHARED, 1).blocks == 1
@@ -61,9 +83,16 @@ def test_the_matrix_is_not_changed() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"threads": 100}, "threads=100"), ({"copies": 0}, "copies=0"), ({"blocks": 0}, "blocks=0")],
+    [
+        ({"threads": 100}, "threads=100"),
+        ({"copies": 0}, "copies=0"),
+        ({"blocks": 0}, "blocks=0"),
+        ({"ring_steps": 32}, "ring_steps=32"),  # and staged
+        ({"ring_steps": 24, "staged": False}, "ring_steps=24"),
+        ({"ring_steps": 8, "staged": False}, "ring_steps=8"),
+    ],
 )
-def test_impossible_geometries_are_refused(change: dict[str, int], message: str) -> None:
+def test_impossible_geometries_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_geometry(replace(Geometry(8, 288, staged=True), **change))
 
@@ -114,8 +143,9 @@ def test_every_choice_is_among_the_builds() -> None:
             dtype = np.dtype(f"f{itemsize}")
             plan = build_plan(sparse.eye_array(size, format="csr"), dtype, None)
             for rhs in groups:
-                geometry = choose_geometry(plan, H200_SM, H200_SHARED, rhs)
-                assert dict(geometry.constants(dtype, rhs)) in listed
+                for streams in (False, True):
+                    geometry = choose_geometry(plan, H200_SM, H200_SHARED, rhs, streams=streams)
+                    assert dict(geometry.constants(dtype, rhs)) in listed
 
 
 @pytest.mark.slow
