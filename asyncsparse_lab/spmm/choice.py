@@ -12,6 +12,7 @@ from asyncsparse_lab.errors import (
     MemoryLimitError,
     UnsupportedError,
 )
+from asyncsparse_lab.formats.arrays import free_bytes
 from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.product import Product
@@ -119,14 +120,14 @@ def choose(
     dtype_in: str,
     dtype_out: str,
     layout: str,
-    memory_bytes: int | None = None,
+    on_this_gpu: bool = False,
 ) -> Choice:
     """Plan a product on the CPU.
 
     Parameters
     ----------
-    memory_bytes : int, optional
-        What A's format may take; by default what an H200 has.
+    on_this_gpu : bool
+        Whether A's format must fit into what the current GPU has free; else into an H200.
 
     Raises
     ------
@@ -135,6 +136,11 @@ def choose(
     """
     from asyncsparse_lab.spmm.planner import candidates
 
+    memory_bytes = None
+    if on_this_gpu:
+        import cupy
+
+        memory_bytes = free_bytes(cupy)
     found = candidates(
         A,
         n,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.formats.arrays import INT32_LIMIT, Array
 
 _ITEM_TYPES: Final = {"bfloat16": np.dtype(np.uint16)}
+_STRIDED: Final = "torch.strided"
 _CUDA_DEVICES: Final = (2, 13)  # of DLPack: CUDA, and CUDA managed memory
 
 
@@ -29,7 +31,7 @@ class Dense:
     Attributes
     ----------
     owner : object
-        What the caller passed.
+        What the caller passed; None in what is kept beyond a call.
     library : {"numpy", "cupy", "torch"}
         What a result is made with.
     dtype : str
@@ -39,6 +41,8 @@ class Dense:
     pointer : int
     shape, strides : tuple of int
         Strides in bytes.
+    native : object
+        The library's own name of the type.
     """
 
     owner: Any
@@ -48,6 +52,7 @@ class Dense:
     pointer: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    native: Any = None
 
     @property
     def itemsize(self) -> int:
@@ -119,9 +124,10 @@ class Dense:
         if self.library == "torch":
             import torch
 
-            return torch.empty(shape, dtype=getattr(torch, dtype), device=self.owner.device)
-        is_ml_dtype = getattr(self.owner.dtype, "name", "") == dtype  # ml_dtypes' bfloat16
-        item = self.owner.dtype if is_ml_dtype else item_type(dtype)
+            place = "cpu" if self.device is None else self.device
+            return torch.empty(shape, dtype=getattr(torch, dtype), device=place)
+        is_ml_dtype = getattr(self.native, "name", "") == dtype  # ml_dtypes' bfloat16
+        item = self.native if is_ml_dtype else item_type(dtype)
         if self.library == "cupy":
             import cupy
 
@@ -138,6 +144,7 @@ class Dense:
         return compute if is_readable else "float32"
 
 
+@cache
 def item_type(dtype: str) -> np.dtype[Any]:
     """Return the NumPy type that holds values of a type: uint16 for bfloat16."""
     return _ITEM_TYPES.get(dtype) or np.dtype(dtype)
@@ -188,8 +195,22 @@ def dense(x: Any, name: str) -> Dense:
     return found
 
 
+def signature(x: Any) -> tuple[Any, ...] | None:
+    """Return all that :func:`dense` looks at, at little cost; None if it must look itself.
+
+    Only for matrices of CuPy and torch.  Two with the same signature are the same memory in the
+    same shape, strides and type: what was found good once need not be checked again.
+    """
+    library = library_of(x)
+    if library == "cupy" and hasattr(x, "strides"):
+        return x.data.ptr, x.shape, x.strides, x.dtype
+    if library == "torch" and x.is_cuda and not x.requires_grad and str(x.layout) == _STRIDED:
+        return x.data_ptr(), x.shape, x.stride(), x.dtype, library
+    return None
+
+
 def _torch_dense(x: Any, name: str) -> Dense:
-    if str(x.layout) != "torch.strided":
+    if str(x.layout) != _STRIDED:
         raise InputError(f"{name} is sparse ({x.layout}): only A may be; pass {name}.to_dense()")
     refuse_gradient(x, name)
     if x.device.type not in ("cuda", "cpu"):
@@ -206,6 +227,7 @@ def _torch_dense(x: Any, name: str) -> Dense:
         x.data_ptr(),
         tuple(x.shape),
         tuple([size * step for step in x.stride()]),
+        x.dtype,
     )
 
 
@@ -226,7 +248,7 @@ def _array_dense(x: Any, name: str, library: str, pointer: int, device: int | No
     if not x.dtype.isnative:
         raise InputError(f"{name} holds {x.dtype} in foreign byte order: pass {name}.astype('f4')")
     kind = "bfloat16" if dtype == "uint16" else dtype
-    return Dense(x, library, kind, device, pointer, x.shape, x.strides)
+    return Dense(x, library, kind, device, pointer, x.shape, x.strides, x.dtype)
 
 
 def _is_real(dtype: str) -> bool:
@@ -293,6 +315,15 @@ def stream_pointer(stream: Any, library: str, device: int) -> int:
     if isinstance(stream, int | np.integer) and not isinstance(stream, bool) and stream >= 0:
         return int(stream)
     raise InputError(f"stream is {stream!r}: pass a stream of CuPy or torch, or its handle")
+
+
+def is_current(pointer: int, device: int) -> bool:
+    """Whether CuPy's current stream and device are these."""
+    import cupy
+
+    if int(cupy.cuda.runtime.getDevice()) != device:
+        return False
+    return int(cupy.cuda.get_current_stream().ptr) == pointer
 
 
 @contextmanager

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm.operands import Dense
 from asyncsparse_lab.spmm.product import INPUT_TYPES, LAYOUTS
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The matrices of a product, found good.
+
+    Attributes
+    ----------
+    B : Dense
+    out : Dense or None
+        None: to be made.
+    layout, dtype_out : str
+        Of C.
+    shape : (int, int)
+        Of C.
+    """
+
+    B: Dense
+    out: Dense | None
+    layout: str
+    dtype_out: str
+    shape: tuple[int, int]
+
+    def without_owners(self) -> Call:
+        """Return the same, keeping no matrix of the caller alive."""
+        out = None if self.out is None else replace(self.out, owner=None)
+        return replace(self, B=replace(self.B, owner=None), out=out)
 
 
 @dataclass(frozen=True, slots=True)

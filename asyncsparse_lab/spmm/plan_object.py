@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncsparse_lab.errors import InputError, UnsupportedError
-from asyncsparse_lab.formats.arrays import Array, array_module, free_bytes
+from asyncsparse_lab.formats.arrays import Array, array_module
 from asyncsparse_lab.spmm.choice import Choice, choose
 from asyncsparse_lab.spmm.converted import Converted
 from asyncsparse_lab.spmm.elementwise import combine, round_dense, widen
 from asyncsparse_lab.spmm.launches import Launches, Run, Streams
-from asyncsparse_lab.spmm.operands import Dense, dense, is_recording, on_stream, stream_pointer
-from asyncsparse_lab.spmm.plan_checks import Rules, check_scalar
+from asyncsparse_lab.spmm.operands import (
+    Dense,
+    dense,
+    is_current,
+    is_recording,
+    on_stream,
+    signature,
+    stream_pointer,
+)
+from asyncsparse_lab.spmm.plan_checks import Call, Rules, check_scalar
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.plan_values import NewValues, new_values
 from asyncsparse_lab.spmm.product import Product, require_memory
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from asyncsparse_lab.spmm.plan_structure import Structure
 
 _TABLE_ROWS = 12  # of explain(), in a notebook
+_CALLS = 32  # pairs of matrices that need not be checked again
 
 
 class Plan:
@@ -64,6 +73,7 @@ class Plan:
         self._choices: dict[tuple[str, str], Choice] = {}
         self._turned: set[str] = set()  # types of C that nothing writes column-major
         self._last: dict[tuple[str, str], Product] = {}
+        self._calls: dict[Any, Call] = {}
         self._launches = Launches()
         self._streams = Streams()
         self._device: int | None = None
@@ -125,23 +135,46 @@ class Plan:
         InputError, MemoryLimitError, UnsupportedError, DeviceError
             Before anything is launched.
         """
-        given, target = dense(B, "B"), None if out is None else dense(out, "out")
         alpha, beta = check_scalar("alpha", alpha), check_scalar("beta", beta)
-        layout, dtype_out = self._rules.check(given, target)
-        if beta and target is None:
+        if beta and out is None:
             raise InputError(f"beta={beta} scales out: pass the matrix that is added to")
-        shape = self.shape[0], given.shape[1]
+        call = self._looked_at(B, out)
+        given = call.B
         if given.device is None:
-            target = target or dense(given.new(shape, dtype_out, layout), "out")
+            target = call.out or dense(given.new(call.shape, call.dtype_out, call.layout), "out")
             self._multiply_on_cpu(given, target, alpha, beta)
-            return target.owner
-        self._check_device(given.device)
+            return target.owner if out is None else out
         pointer = stream_pointer(stream, given.library, given.device)
+        if is_current(pointer, given.device) and stream is None:
+            return self._on_gpu(call, out, alpha, beta, pointer)
         with on_stream(pointer, given.device, given.library):
-            target = target or dense(given.new(shape, dtype_out, layout), "out")
-            self._multiply(given, target, layout, alpha, beta, pointer)
-            self._streams.note(pointer)
-        return target.owner
+            return self._on_gpu(call, out, alpha, beta, pointer)
+
+    def _looked_at(self, B: Any, out: Any) -> Call:
+        """Check the matrices, unless the same were checked before."""
+        first, second = signature(B), None if out is None else signature(out)
+        key = None if first is None or (second is None and out is not None) else (first, second)
+        call = self._calls.get(key) if key else None
+        if call is None:
+            given, target = dense(B, "B"), None if out is None else dense(out, "out")
+            layout, dtype_out = self._rules.check(given, target)
+            call = Call(given, target, layout, dtype_out, (self.shape[0], given.shape[1]))
+            if given.device is not None:
+                self._check_device(given.device)
+            if key:
+                if len(self._calls) >= _CALLS:
+                    self._calls.clear()
+                self._calls[key] = call.without_owners()
+        return call
+
+    def _on_gpu(self, call: Call, out: Any, alpha: float, beta: float, stream: int) -> Any:
+        target = call.out
+        if target is None:
+            out = call.B.new(call.shape, call.dtype_out, call.layout)
+            target = dense(out, "out")
+        self._multiply(call.B, target, call.layout, alpha, beta, stream)
+        self._streams.note(stream)
+        return out
 
     def explain(self) -> DataFrame:
         """Return every candidate with its predicted time, what bounds it and which is used.
@@ -269,20 +302,14 @@ class Plan:
         if self._kernel is not None:
             return Choice([], [self._kernel])
         try:
-            return choose(self._structure, n, self.compute, dtype_out, layout, self._free_bytes())
+            return choose(
+                self._structure, n, self.compute, dtype_out, layout, self._device is not None
+            )
         except UnsupportedError:
             if layout == "row-major":
                 raise
         self._turned.add(dtype_out)
         return self._choice("row-major", dtype_out, n)
-
-    def _free_bytes(self) -> int | None:
-        """Bytes for A on the plan's GPU, as soon as it has one."""
-        if self._device is None:
-            return None
-        import cupy
-
-        return free_bytes(cupy)
 
     def _check_device(self, device: int) -> None:
         if self._device is None:
