@@ -19,13 +19,15 @@ constexpr int32_t ROWS_AHEAD = 1024;  // of the vectors that a warp owns, asked 
 constexpr uint32_t MANY_STEPS = 8;    // that are multiplied at a time
 static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1);
 
-__device__ __forceinline__ uint64_t matrix_policy(bool stays) {
+// Policies of the L2 cache (PTX ISA, "createpolicy").
+__device__ __forceinline__ uint64_t evict_first() {
   uint64_t policy;
-  if (stays) {
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  } else {
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  }
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t evict_normal() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
@@ -39,12 +41,13 @@ __device__ __forceinline__ void bulk_load(void* target, const void* source, uint
 }
 
 // Ask for elements begin .. end of a vector that starts at a multiple of 16 bytes.
-__device__ __forceinline__ void ask_ahead(const Real* vector, size_t begin, size_t end) {
+__device__ __forceinline__ void ask_ahead(const Real* vector, size_t begin, size_t end,
+                                          uint64_t policy = evict_normal()) {
   const size_t first = begin * sizeof(Real) / 16 * 16;
-  const uint32_t bytes = static_cast<uint32_t>(((end * sizeof(Real) + 15) / 16) * 16 - first);
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+  const uint32_t bytes = static_cast<uint32_t>((end * sizeof(Real) + 15) / 16 * 16 - first);
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(
                    reinterpret_cast<const char*>(vector) + first),
-               "r"(bytes)
+               "r"(bytes), "l"(policy)
                : "memory");
 }
 
@@ -102,11 +105,12 @@ struct Stream {  // all lanes of a warp hold the same
                                         int32_t lane) {
     ring = reinterpret_cast<Ring*>(memory) + warp;
     chunk = offset = arrived = 0;
-    const int32_t part = blockIdx.x * WORKER_WARPS + warp;
+    // The warps of a block are far apart in the matrix, so that its SM has rows of all kinds.
+    const int32_t part = warp * gridDim.x + blockIdx.x;
     find_stretch(g.forward, part, lane, ring->stretches[FORWARD], ring->head[FORWARD][lane]);
     find_stretch(g.adjoint, part, lane, ring->stretches[ADJOINT], ring->head[ADJOINT][lane]);
     if (lane == 0) {
-      ring->policy = matrix_policy(g.matrix_stays);
+      ring->policy = g.matrix_stays ? evict_normal() : evict_first();
       ring->next = ring->end = 0;
       ring->asked = ADJOINT;
       for (uint32_t slot = 0; slot < CHUNKS; ++slot) mbarrier_init(&ring->full[slot], 1);
