@@ -1,8 +1,10 @@
-// Where a CTA spends its time, for builds with INSTRUMENT=1. They are probes: the figures explain
-// the times of the kernel, which are taken without them. Otherwise nothing of this is compiled.
+// Where a CTA of WCSR spends its time, for builds with INSTRUMENT=1. They are probes: the figures
+// explain the times of the kernel, which are taken without them. Otherwise nothing of this is
+// compiled. The ring kernels have role_clock.cuh, which costs less.
 //
-// Each role of a CTA (a warpgroup; its first thread speaks for it) has a row in global memory,
-// zeroed by the host before the launch. Cycles are added there without being waited for.
+// A CTA (its first thread speaks for it) has a row in global memory, zeroed by the host before the
+// launch. Cycles are added there without being waited for. The fields and slots of a ring are kept
+// so that the recorded probes stay what is built here.
 #pragma once
 
 #include "types.cuh"
@@ -115,18 +117,6 @@ struct Instruments {
     row()->end_ns = nanoseconds_now();
   }
 
-  // By a producer that has just waited for a slot to become empty.
-  __device__ __forceinline__ void waited_empty(Stopwatch watch, int slot) const {
-    uint32_t now = cycles_now();
-    auto since = [now](uint32_t then) { return static_cast<int32_t>(now - then); };
-    int32_t remote = since(watch.begin);
-    if (since(released[slot][0]) < remote) remote = since(released[slot][0]);
-    if (since(released[slot][1]) < remote) remote = since(released[slot][1]);
-    add(&InstrumentRow::waits, 1);
-    add(&InstrumentRow::wait, now - watch.begin);
-    add(&InstrumentRow::remote_wait, static_cast<uint32_t>(remote > 0 ? remote : 0));
-  }
-
   // By who has just waited for a stage to be full.
   __device__ __forceinline__ void waited_full(Stopwatch watch, bool first) const {
     uint32_t cycles = cycles_now() - watch.begin;
@@ -135,27 +125,10 @@ struct Instruments {
     if (first) add(&InstrumentRow::first_wait, cycles);
   }
 
-  // Waits until a value that was read from memory is there, so that no stopwatch counts that wait.
-  __device__ __forceinline__ void settle(int64_t value) const {
-    asm volatile("{\n.reg .pred p;\nsetp.lt.s64 p, %0, 0;\n@p trap;\n}" ::"l"(value) : "memory");
-  }
-
-  // By a consumer whose accumulators are zeros from here on.
-  template <int COUNT>
-  __device__ __forceinline__ void reset(Stopwatch watch, float (&accumulators)[COUNT]) const {
-    pin_accumulators(accumulators);
-    stop(&InstrumentRow::reset, watch);
-  }
-
   // By a consumer that has written its part of a tile.
   __device__ __forceinline__ void stored(Stopwatch watch) const {
     stop(&InstrumentRow::epilogue, watch);
     add(&InstrumentRow::tiles, 1);
-  }
-
-  // By a consumer, before it arrives on the slot's empty barrier.
-  __device__ __forceinline__ void note_release(int slot) {
-    if (speaks()) released[slot][threadIdx.x / WARPGROUP_THREADS - 1] = cycles_now();
   }
 };
 #else
@@ -173,12 +146,7 @@ struct Instruments {
   __device__ __forceinline__ void stop(uint32_t InstrumentRow::*, Stopwatch) const {}
   __device__ __forceinline__ void enter(const Arrival&) const {}
   __device__ __forceinline__ void exit() const {}
-  __device__ __forceinline__ void waited_empty(Stopwatch, int) const {}
   __device__ __forceinline__ void waited_full(Stopwatch, bool) const {}
-  __device__ __forceinline__ void settle(int64_t) const {}
-  template <int COUNT>
-  __device__ __forceinline__ void reset(Stopwatch, float (&)[COUNT]) const {}
   __device__ __forceinline__ void stored(Stopwatch) const {}
-  __device__ __forceinline__ void note_release(int) {}
 };
 #endif
