@@ -7,31 +7,16 @@
 //   convert_fill    every entry to its place in the stored columns, whose index is written beside;
 //                   and the windows as tasks, longest first.
 
+#include "bcsr_arguments.cuh"
 #include "convert_arguments.cuh"
+#include "wcsr_arguments.cuh"
+#include "window_arguments.cuh"
 
 constexpr int COUNT_THREADS = 512;
 constexpr int FILL_THREADS = 256;
 constexpr int MOST_ROWS = 256;
-constexpr int BLOCK_WIDTH = 64;
-constexpr int STEP_COLUMNS = 16;      // of A that one wgmma step takes
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
-
-// Its layout is that of WcsrTask in wcsr_arguments.cuh.
-struct WindowTask {
-  int32_t window;
-  int32_t first_column;
-  int32_t columns;
-  int32_t pieces;
-};
-
-// Its layout is that of BlockRowTask in bcsr_arguments.cuh.
-struct BlockRowTask {
-  int64_t begin;
-  int32_t blocks;
-  int32_t block_row;
-};
-static_assert(sizeof(WindowTask) == 16 && sizeof(BlockRowTask) == 16);
 
 // Sum of the values that threads before this one have, and of all of them.
 template <class Number>
@@ -180,7 +165,7 @@ __device__ __forceinline__ void place_entry(const ConvertArguments& g, int32_t e
   const int32_t row = g.rows[entry];
   int64_t place;
   if (g.column_shift != 0) {
-    place = (slot * BLOCK_WIDTH + row) * BLOCK_WIDTH + g.indices[entry] % BLOCK_WIDTH;
+    place = (slot * BLOCK + row) * BLOCK + g.indices[entry] % BLOCK;
   } else {
     // Core matrices: [16 columns][64 rows][8 columns][8 rows][row][column].
     const int64_t step = slot / STEP_COLUMNS * (g.height / 64) + row / 64;
@@ -216,6 +201,7 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
   int64_t wholes = 0;
   int64_t longer = 0;
   int32_t split_before = 0;
+  int32_t slots_before = 0;
   for (int32_t first = 0; first < g.windows; first += FILL_THREADS) {
     const int32_t mine = first + threadIdx.x;
     __syncthreads();
@@ -228,7 +214,9 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
       wholes += other.x;
       if (earlier) {
         whole_before += other.x;
-        split_before += other.x + (other.y >= 0) > 1;
+        const int32_t pieces = other.x + (other.y >= 0);
+        split_before += pieces > 1;
+        slots_before += pieces == 1 ? 0 : g.deterministic ? pieces : 1;
       }
       longer += other.y > own.y || (other.y == own.y && earlier);
     }
@@ -236,17 +224,21 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
   if (!there) return;
   const int32_t pieces = own.x + (own.y >= 0);
   const int64_t begin = g.pointer[window];
-  const auto write = [&](int64_t place, int64_t first, int32_t length) {
-    if (g.column_shift != 0) {
-      static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window};
-    } else {
-      static_cast<WindowTask*>(g.tasks)[place] = {window, static_cast<int32_t>(first), length,
+  const auto write = [&](int64_t place, int32_t piece, int32_t length) {
+    const int64_t first = begin + int64_t{piece} * g.task_limit;
+    switch (g.task_kind) {
+      case BLOCK_ROWS: static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window}; break;
+      case WINDOWS:
+        static_cast<WcsrTask*>(g.tasks)[place] = {window, static_cast<int32_t>(first), length,
                                                   pieces};
+        break;
+      default:
+        static_cast<WindowTask*>(g.tasks)[place] = {
+            first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
     }
   };
-  for (int32_t piece = 0; piece < own.x; ++piece)
-    write(whole_before + piece, begin + int64_t{piece} * g.task_limit, g.task_limit);
-  if (own.y >= 0) write(wholes + longer, begin + int64_t{own.x} * g.task_limit, own.y);
+  for (int32_t piece = 0; piece < own.x; ++piece) write(whole_before + piece, piece, g.task_limit);
+  if (own.y >= 0) write(wholes + longer, own.x, own.y);
   if (pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
 }
 

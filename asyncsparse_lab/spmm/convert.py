@@ -18,10 +18,11 @@ from asyncsparse_lab.errors import InputError, UnsupportedError
 from asyncsparse_lab.formats.arrays import INT32_LIMIT
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import KernelBuild
-from asyncsparse_lab.spmm.geometry import BLOCK
+from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
+from asyncsparse_lab.spmm.windows import TASK, DeviceWindows, WindowPieces
 
 SOURCE: Final = "convert.cu"
 COUNT_ENTRY: Final = "convert_count"
@@ -30,16 +31,17 @@ COUNT_THREADS: Final = 512
 FILL_THREADS: Final = 256
 HEIGHTS: Final = (64, 128, 256)
 """Heights of windows that the kernels read."""
-TASK_BYTES: Final = 16
 
 _WORD: Final = 32
 _STATIC_BYTES: Final = 2048  # of shared memory, that the counting kernel needs beside its bits
 _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
+_BLOCK_ROWS, _WINDOWS, _WINDOWS_IN_SLOTS = range(3)  # TaskKind
+_BLOCK_TASK_BYTES: Final = 16
 
 
 class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (144 bytes)."""
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (152 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
@@ -47,7 +49,8 @@ class ConvertArguments(ctypes.Structure):
                        "pointer", "finished", "column_index", "stored", "tasks", "split_windows")),
         *((name, ctypes.c_int32)
           for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
-                       "columns_at_once", "task_limit", "entry_blocks", "column_blocks")),
+                       "columns_at_once", "task_limit", "entry_blocks", "column_blocks",
+                       "task_kind", "deterministic")),
     )  # fmt: skip
 
 
@@ -86,34 +89,6 @@ class DeviceSlices:
         return int(self.starts[-1])
 
 
-@dataclass(frozen=True)
-class DeviceColumns:
-    """WCSR with windows of any height in device memory.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    height : int
-        Rows of a window.
-    window_row_ptr : int64 array, windows + 1
-        On the host.
-    window_col_idx : array of int32
-        -1 for padding, to 16 columns a window.
-    values : array of uint16
-        As :func:`asyncsparse_lab.formats.layouts.core_matrices` gives them.
-    """
-
-    shape: tuple[int, int]
-    height: int
-    window_row_ptr: Any
-    window_col_idx: Any
-    values: Any
-
-    def as_wcsr(self) -> DeviceWcsr:
-        """Return the same as the kernels for windows of 64 rows take it."""
-        return DeviceWcsr(self.shape, self.window_row_ptr, self.window_col_idx, self.values)
-
-
 def can_convert(csr: DeviceCsr) -> bool:
     """Whether the kernels can read these arrays: CuPy, 32-bit offsets and indices."""
     arrays = (csr.indptr, csr.indices)
@@ -144,15 +119,55 @@ def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
     # A tensor map needs memory to point to, even where there is no block.
     blocks = cupy.zeros((max(cut.stored, 1), BLOCK, BLOCK), dtype=cupy.uint16)
     block_col_idx = cupy.empty(cut.stored, dtype=cupy.int32)
-    row_tasks = cupy.empty(TASK_BYTES * (len(cut.starts) - 1), dtype=cupy.uint8)
-    _fill(cut, block_col_idx, blocks, row_tasks)
+    row_tasks = cupy.empty(_BLOCK_TASK_BYTES * (len(cut.starts) - 1), dtype=cupy.uint8)
+    _fill(cut, block_col_idx, blocks, row_tasks, _BLOCK_ROWS)
     return DeviceBcsr(shape, cut.pointer, block_col_idx, blocks, row_tasks)
 
 
+def wcsr_from_csr(
+    csr: DeviceCsr, shape: tuple[int, int], max_cols_per_task: int
+) -> tuple[DeviceWcsr, WindowTasks]:
+    """Convert to WCSR with windows of 64 rows, and cut the tasks of the article's kernel.
+
+    Parameters
+    ----------
+    csr : DeviceCsr, m x k
+        Canonical, on the current device, 16-bit values; zeros among them are dropped.
+    shape : (int, int)
+    max_cols_per_task : int
+        A multiple of 16; windows with more stored columns become several tasks.  0: none does.
+
+    Raises
+    ------
+    InputError
+        Another limit, or 2**31 stored columns.
+    UnsupportedError
+        The arrays are not CuPy's, or not 32-bit.
+    MemoryLimitError
+        The columns would not fit into device memory.
+    """
+    import cupy
+
+    cut = _cut(csr, shape, WINDOW, 0, K16)
+    counts = count_tasks(cut.starts, max_cols_per_task)
+    window_col_idx, values = _empty_windows(cut, WINDOW)
+    tasks = cupy.empty((counts.tasks, 4), dtype=cupy.int32)
+    split = cupy.empty(counts.split, dtype=cupy.int32)
+    cut.arguments.task_limit = max_cols_per_task or _WHOLE
+    _fill(cut, window_col_idx, values, tasks, _WINDOWS, split)
+    A = DeviceWcsr(shape, cut.starts, window_col_idx, values)
+    return A, WindowTasks(tasks, split, counts.most_pieces)
+
+
 def windows_from_csr(
-    csr: DeviceCsr, shape: tuple[int, int], height: int, max_cols_per_task: int = 0
-) -> tuple[DeviceColumns, WindowTasks]:
-    """Convert to WCSR with windows of 64, 128 or 256 rows, and cut its tasks.
+    csr: DeviceCsr,
+    shape: tuple[int, int],
+    height: int,
+    limit: Callable[[Any], int] | None = None,
+    *,
+    deterministic: bool = True,
+) -> tuple[DeviceWindows, WindowPieces]:
+    """Convert to WCSR with windows of 64, 128 or 256 rows, and cut the tasks of wcsr-pipelined.
 
     Parameters
     ----------
@@ -161,8 +176,11 @@ def windows_from_csr(
     shape : (int, int)
     height : int
         Rows of a window.
-    max_cols_per_task : int
-        A multiple of 16; windows with more stored columns become several tasks.  0: none does.
+    limit : callable, optional
+        From ``window_row_ptr`` to the stored columns at which windows are cut, a multiple of 16;
+        0: nowhere, which is the default.
+    deterministic : bool
+        Whether the pieces of a window are added up in a fixed order.
 
     Raises
     ------
@@ -178,24 +196,36 @@ def windows_from_csr(
     if height not in HEIGHTS:
         raise InputError(f"windows of {height} rows: the kernels read {HEIGHTS}")
     cut = _cut(csr, shape, height, 0, K16)
+    columns = limit(cut.starts) if limit else 0
+    counts = count_tasks(cut.starts, columns)
+    window_col_idx, values = _empty_windows(cut, height)
+    tasks = cupy.empty(TASK.itemsize * counts.tasks, dtype=cupy.uint8)
+    cut.arguments.task_limit = columns or _WHOLE
+    cut.arguments.deterministic = deterministic
+    _fill(cut, window_col_idx, values, tasks, _WINDOWS_IN_SLOTS)
+    slots = counts.pieces_of_split if deterministic else counts.split
+    return (
+        DeviceWindows(shape, height, cut.starts, window_col_idx, values),
+        WindowPieces(tasks, counts.tasks, columns, slots, counts.most_pieces),
+    )
+
+
+def _empty_windows(cut: DeviceSlices, height: int) -> tuple[Any, Any]:
+    """Return memory for the index of the stored columns, and for their values, full of zeros."""
+    import cupy
+
     require_memory(cut.stored * (2 * height + 4), f"A in windows of {height} rows", cupy)
     values = cupy.zeros((cut.stored // K16, height // 64, 2, 8, 8, 8), dtype=cupy.uint16)
-    window_col_idx = cupy.empty(cut.stored, dtype=cupy.int32)
-    counts = count_tasks(cut.starts, max_cols_per_task)
-    tasks = cupy.empty((counts.tasks, 4), dtype=cupy.int32)
-    split = cupy.empty(counts.split, dtype=cupy.int32)
-    cut.arguments.task_limit = max_cols_per_task or _WHOLE
-    _fill(cut, window_col_idx, values, tasks, split)
-    columns = DeviceColumns(shape, height, cut.starts, window_col_idx, values)
-    return columns, WindowTasks(tasks, split, counts.most_pieces)
+    return cupy.empty(cut.stored, dtype=cupy.int32), values
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """How many tasks a cut gives, how many windows it splits, and into how many pieces at most."""
+    """What a cut gives: tasks, windows that are split, their pieces, the most of a window."""
 
     tasks: int
     split: int
+    pieces_of_split: int
     most_pieces: int
 
 
@@ -216,9 +246,12 @@ def count_tasks(window_row_ptr: Any, max_cols_per_task: int) -> TaskCounts:
         raise InputError(f"{int(window_row_ptr[-1])} columns, but tasks count them in 32 bits")
     windows = len(window_row_ptr) - 1
     if not max_cols_per_task:
-        return TaskCounts(windows, 0, 1)
+        return TaskCounts(windows, 0, 0, 1)
     pieces = np.maximum(-(-np.diff(window_row_ptr) // max_cols_per_task), 1)
-    return TaskCounts(int(pieces.sum()), int((pieces > 1).sum()), int(pieces.max(initial=1)))
+    split = pieces[pieces > 1]
+    whole = windows - len(split)
+    of_split = int(split.sum())
+    return TaskCounts(whole + of_split, len(split), of_split, int(pieces.max(initial=1)))
 
 
 def columns_at_once(columns: int, shared_bytes: int) -> int:
@@ -279,13 +312,19 @@ def _cut(
 
 
 def _fill(
-    cut: DeviceSlices, column_index: Any, stored: Any, tasks: Any, split_windows: Any = None
+    cut: DeviceSlices,
+    column_index: Any,
+    stored: Any,
+    tasks: Any,
+    task_kind: int,
+    split_windows: Any = None,
 ) -> None:
     """Write the stored columns, their index and the tasks; `stored` is full of zeros."""
     arguments = cut.arguments
     arguments.column_index = column_index.data.ptr
     arguments.stored = stored.data.ptr
     arguments.tasks = tasks.data.ptr
+    arguments.task_kind = task_kind
     arguments.split_windows = 0 if split_windows is None else split_windows.data.ptr
     arguments.entry_blocks = -(-len(cut.csr.indices) // FILL_THREADS)
     arguments.column_blocks = -(-cut.stored // FILL_THREADS)

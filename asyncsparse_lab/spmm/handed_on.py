@@ -9,9 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from asyncsparse_lab.formats.arrays import Array, same_module
-from asyncsparse_lab.spmm.convert import HEIGHTS, can_convert, device_blocks, windows_from_csr
+from asyncsparse_lab.spmm.convert import (
+    HEIGHTS,
+    can_convert,
+    device_blocks,
+    wcsr_from_csr,
+    windows_from_csr,
+)
 from asyncsparse_lab.spmm.elementwise import round_dense
-from asyncsparse_lab.spmm.geometry import WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr, _row_tasks
 from asyncsparse_lab.spmm.product import DeviceCsr, Product
 from asyncsparse_lab.spmm.sparse_operands import Blocks, Sparse
@@ -31,9 +36,7 @@ def _tall_windows(height: int) -> Callable[[Product], DeviceWindows]:
         csr = product.device_csr
         if not can_convert(csr):
             return DeviceWindows.from_csr(product.A, height)
-        found, _ = windows_from_csr(csr, product.A.shape, height)
-        arrays = (found.window_row_ptr, found.window_col_idx, found.values)
-        return DeviceWindows(found.shape, found.height, *arrays)
+        return windows_from_csr(csr, product.A.shape, height)[0]
 
     return make
 
@@ -42,7 +45,7 @@ def _windows(product: Product) -> DeviceWcsr:
     csr = product.device_csr
     if not can_convert(csr):
         return DeviceWcsr.from_csr(product.A)
-    return windows_from_csr(csr, product.A.shape, WINDOW)[0].as_wcsr()
+    return wcsr_from_csr(csr, product.A.shape, 0)[0]
 
 
 ON_THE_GPU: Final[Mapping[str, Callable[[Product], object]]] = {

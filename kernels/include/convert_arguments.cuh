@@ -7,6 +7,13 @@
 
 #include "types.cuh"
 
+// Whose tasks the windows become.
+enum TaskKind : int32_t {
+  BLOCK_ROWS,       // BlockRowTask of bcsr_arguments.cuh
+  WINDOWS,          // WcsrTask of wcsr_arguments.cuh
+  WINDOWS_IN_SLOTS  // WindowTask of window_arguments.cuh
+};
+
 struct ConvertArguments {
   const int32_t* indptr;
   const int32_t* indices;
@@ -21,7 +28,7 @@ struct ConvertArguments {
   // What the second one writes.
   int32_t* column_index;  // of each stored column, -1 for padding
   uint16_t* stored;       // zeros before
-  void* tasks;            // WindowTask or BlockRowTask, longest first
+  void* tasks;            // longest first, of the kind below
   int32_t* split_windows;
   int32_t m;
   int32_t columns_of_a;  // of A, in units of the format's columns
@@ -33,5 +40,7 @@ struct ConvertArguments {
   int32_t task_limit;       // stored columns of a task, a multiple of padded_to
   int32_t entry_blocks;     // thread blocks for entries, then come those for columns, for tasks
   int32_t column_blocks;
+  int32_t task_kind;      // TaskKind
+  int32_t deterministic;  // whether each piece of a window has a slot, or all share one
 };
-static_assert(sizeof(ConvertArguments) == 144, "the Python mirror is 144 bytes");
+static_assert(sizeof(ConvertArguments) == 152, "the Python mirror is 152 bytes");

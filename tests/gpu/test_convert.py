@@ -14,7 +14,8 @@ from asyncsparse_lab.spmm import convert
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, random_matrix
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr
-from asyncsparse_lab.spmm.wcsr import WindowTasks
+from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
+from asyncsparse_lab.spmm.windows import TASK, WindowPieces
 
 pytestmark = pytest.mark.gpu
 
@@ -54,16 +55,35 @@ def test_blocks_are_those_of_the_host(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize(("height", "limit"), [(64, 0), (64, 64), (128, 512), (256, 0), (256, 16)])
-def test_windows_and_tasks_are_those_of_the_host(name: str, height: int, limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, 64, 512])
+def test_windows_of_the_articles_kernel_are_those_of_the_host(name: str, limit: int) -> None:
     A = MATRICES[name]()
-    made, tasks = convert.windows_from_csr(on_device(A), A.shape, height, limit)
+    made, tasks = convert.wcsr_from_csr(on_device(A), A.shape, limit)
+    expected = DeviceWcsr.from_csr(A)
+    for field in ("window_row_ptr", "window_col_idx", "values"):
+        np.testing.assert_array_equal(host(getattr(made, field)), host(getattr(expected, field)))
+    cut = WindowTasks.of(expected.window_row_ptr, limit)
+    np.testing.assert_array_equal(host(tasks.tasks), cut.tasks)
+    np.testing.assert_array_equal(host(tasks.split_windows), cut.split_windows)
+    assert tasks.most_pieces == cut.most_pieces
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("height", convert.HEIGHTS)
+@pytest.mark.parametrize(("limit", "deterministic"), [(0, True), (16, True), (512, False)])
+def test_windows_and_pieces_are_those_of_the_host(
+    name: str, height: int, limit: int, deterministic: bool
+) -> None:
+    A = MATRICES[name]()
+    made, pieces = convert.windows_from_csr(
+        on_device(A), A.shape, height, lambda _: limit, deterministic=deterministic
+    )
     expected = WCSR.from_csr(A, height, K16)
     np.testing.assert_array_equal(made.window_row_ptr, expected.window_row_ptr)
     np.testing.assert_array_equal(host(made.window_col_idx), expected.window_col_idx)
     laid = core_matrices(bfloat16_bits(expected.values))
     np.testing.assert_array_equal(host(made.values), laid)
-    cut = WindowTasks.of(expected.window_row_ptr, limit)
-    np.testing.assert_array_equal(host(tasks.tasks), cut.tasks)
-    np.testing.assert_array_equal(host(tasks.split_windows), cut.split_windows)
-    assert tasks.most_pieces == cut.most_pieces
+    cut = WindowPieces.of(expected.window_row_ptr, limit, deterministic)
+    np.testing.assert_array_equal(host(pieces.tasks).view(TASK), cut.tasks)
+    for field in ("count", "limit", "slots", "most_pieces"):
+        assert getattr(pieces, field) == getattr(cut, field)

@@ -30,6 +30,7 @@ from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES
 from asyncsparse_lab.spmm.product import DeviceCsr
 from asyncsparse_lab.spmm.wcsr import WindowTasks
+from asyncsparse_lab.spmm.windows import WindowPieces
 
 SMALL = [case for case in EDGE_CASES if case.scope != "named"]
 
@@ -44,6 +45,8 @@ def test_tasks_are_counted_as_they_are_cut(case, height: int, limit: int) -> Non
     assert counted.tasks == len(cut.tasks)
     assert counted.split == len(cut.split_windows)
     assert counted.most_pieces == cut.most_pieces
+    for deterministic, slots in ((True, counted.pieces_of_split), (False, counted.split)):
+        assert WindowPieces.of(pointer, limit, deterministic).slots == slots
 
 
 @pytest.mark.parametrize("limit", [-16, 8, 100])
