@@ -141,33 +141,41 @@ def shade(label: str, index: int) -> Any:
 
 
 def waits(probes: pd.DataFrame) -> Drawing:
-    """Draw the cycles of a wait on an empty barrier by cluster size, and the cross-block part."""
+    """Draw the cycles of waits on empty barriers and of arrivals there, by cluster size."""
     from matplotlib import pyplot as plt
 
     from asyncsparse_lab.studies import style
 
     rows = labelled(probes)
     labels, matrices = order(rows), list(dict.fromkeys(rows["matrix"]))
+    bars = {
+        "result.empty_wait_cycles": ("a wait of any producer", "#9bb8d3"),
+        "result.remote_wait_cycles": (
+            "of the block that loads A, after its own consumers were done", "#c44e52"
+        ),
+        "result.release_cycles": ("a consumer's release of a slot", "#55863c"),
+    }  # fmt: skip
+    bars = {name: look for name, look in bars.items() if name in rows}
     figure, panels = plt.subplots(
         1, len(matrices), figsize=(4.4 * len(matrices), 3.4), squeeze=False
     )
     for axes, matrix in zip(panels[0], matrices, strict=True):
         part = rows[rows["matrix"] == matrix].set_index("label").reindex(labels)
         places = np.arange(len(labels))
-        axes.bar(places - 0.2, part["result.empty_wait_cycles"], 0.38, color="#9bb8d3",
-                 label="a wait of any producer")  # fmt: skip
-        axes.bar(places + 0.2, part["result.remote_wait_cycles"], 0.38, color="#c44e52",
-                 label="of the block that loads A, after its own consumers were done")  # fmt: skip
+        width = 0.8 / len(bars)
+        for number, (name, (label, color)) in enumerate(bars.items()):
+            offset = (number - (len(bars) - 1) / 2) * width
+            axes.bar(places + offset, part[name], 0.95 * width, color=color, label=label)
         axes.set_xticks(places, labels, fontsize=8)
-        axes.set(ylabel="cycles a wait", title=short(matrix))
+        axes.set(ylabel="cycles a slot", title=short(matrix))
     _legend_outside(figure, panels[0, 0])
     style.provenance(figure, rows)
-    names = ["variant", "label", "matrix", "result.empty_wait_cycles", "result.remote_wait_cycles"]
     return Drawing(
         figure,
-        rows[names].reset_index(drop=True),
-        "Waits on empty barriers, counted by instrumented builds: by opt3 and by clusters of 1, 2 "
-        "and 4. The second bar is what the block that loads A waits for the others.",
+        rows[["variant", "label", "matrix", *bars]].reset_index(drop=True),
+        "Empty barriers, counted by instrumented builds of opt3 and of clusters of 1, 2 and 4: "
+        "waits of producers, what the block that loads A waits for the others, and what a consumer "
+        "takes to arrive on its own barrier and, in clusters, on that of the first block.",
     )
 
 
