@@ -45,7 +45,8 @@ __device__ __forceinline__ void produce_shared(const BcsrArguments& arguments, R
     mbarrier_arrive_expect(full, STAGE_BYTES);
     if (rank == 0) tma_multicast_2d(stage, &arguments.a_map, full, 0, walk.a_row, EVERYONE);
     tma_load_slices(arguments, stage, full, walk.column, first_column);
-    ring.count_wait(position.slot, clock);
+    clock.count_wait();
+    ring.count_remote_wait(position.slot, clock);
     position.advance();
   }
 }

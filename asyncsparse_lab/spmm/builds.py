@@ -54,7 +54,7 @@ def pipelined_builds() -> list[Variant]:
 def instrumented() -> list[Variant]:
     """Return the probes of every kernel that can count its cycles.
 
-    INSTRUMENT=2 also times the release of ring slots and the producer's waits for them.
+    INSTRUMENT=2 also times the release of ring slots, and waits for the rest of a cluster.
     """
     names = ("bcsr-opt3", "bcsr-persistent", "bcsr-persistent-swizzle", "wcsr-paper",
              "wcsr-paper-unsplit")  # fmt: skip

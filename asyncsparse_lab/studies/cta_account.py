@@ -91,10 +91,9 @@ def account(rows: NDArray[Any], sm_count: int, cluster: int = 1) -> dict[str, An
     producers, leaders = rows[:, 0], rows[::cluster, 0]
     ends = (last_ns - first_ns.min()) / 1e3
     waits: dict[str, float] = {}
-    if producers["waits"].any():
+    if consumers["release"].any():
         remote = cluster * float(leaders["remote_wait"].sum(dtype=np.float64))
         waits = {
-            "empty_wait_cycles": _ratio(producers["wait"], producers["waits"]),
             "remote_wait_cycles": _ratio(leaders["remote_wait"], leaders["waits"]),
             "remote_us": remote / sm_count / ghz / 1e3,
             "release_cycles": _ratio(consumers["release"], consumers["blocks"]),
@@ -109,6 +108,7 @@ def account(rows: NDArray[Any], sm_count: int, cluster: int = 1) -> dict[str, An
         "last_tiles": float(tiles[last]),
         "ghz": ghz,
         "active_sms": len(sms),
+        "empty_wait_cycles": _ratio(producers["wait"], producers["waits"]),
         **waits,
         "reset_cycles": _ratio(consumers["reset"], consumers["tiles"]),
         "end_spread_us": float(ends.max() - ends.min()),

@@ -83,7 +83,8 @@ __device__ __forceinline__ void produce_tile(const BcsrArguments& arguments, Rin
     clock.wait_ended();
     tma_load_stage(arguments, stages + position.slot * STAGE_BYTES, &ring.full[position.slot],
                    walk.a_row, walk.column, first_column);
-    ring.count_wait(position.slot, clock);
+    clock.count_wait();
+    ring.count_remote_wait(position.slot, clock);
     position.advance();
   }
 }

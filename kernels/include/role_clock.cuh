@@ -5,8 +5,8 @@
 // A role is a warpgroup; its first thread speaks for it. Every thread keeps its counts in registers
 // and takes laps: a reading of the clock ends one part of its time and begins the next, so that the
 // parts leave nothing out and a part costs one reading. The counts go to memory once, at the end.
-//   INSTRUMENT=1  the consumers' parts; the producer's loop is left alone
-//   INSTRUMENT=2  also the release of slots, and the producer's waits for them
+//   INSTRUMENT=1  the consumers' parts, and the producer's waits for empty slots
+//   INSTRUMENT=2  also the release of slots, and what of those waits is for other CTAs
 #pragma once
 
 #include "types.cuh"
@@ -119,26 +119,23 @@ struct RoleClock {
   }
 
   // Around the producer's wait for an empty slot.
-  __device__ __forceinline__ void wait_begins() {
-    if constexpr (INSTRUMENT >= 2) waiting = short_clock();
+  __device__ __forceinline__ void wait_begins() { waiting = short_clock(); }
+
+  __device__ __forceinline__ void wait_ended() { last = short_clock(); }
+
+  // Counts that wait, after the loads that it held up are issued.
+  __device__ __forceinline__ void count_wait() {
+    counts.waits += 1;
+    counts.wait += last - waiting;
   }
 
-  __device__ __forceinline__ void wait_ended() {
-    if constexpr (INSTRUMENT >= 2) last = short_clock();
-  }
-
-  // Counts that wait, after the loads that it held up are issued. `noted`: when each consumer of
-  // this CTA released the slot.
-  __device__ __forceinline__ void count_wait(const uint32_t (&noted)[2]) {
-    if constexpr (INSTRUMENT >= 2) {
-      auto since = [this](uint32_t then) { return static_cast<int32_t>(last - then); };
-      int32_t remote = since(waiting);
-      if (since(noted[0]) < remote) remote = since(noted[0]);
-      if (since(noted[1]) < remote) remote = since(noted[1]);
-      counts.waits += 1;
-      counts.wait += last - waiting;
-      counts.remote_wait += static_cast<uint32_t>(remote > 0 ? remote : 0);
-    }
+  // And of it what was left when the consumers of this CTA had released the slot, at `noted`.
+  __device__ __forceinline__ void count_remote_wait(const uint32_t (&noted)[2]) {
+    auto since = [this](uint32_t then) { return static_cast<int32_t>(last - then); };
+    int32_t remote = since(waiting);
+    if (since(noted[0]) < remote) remote = since(noted[0]);
+    if (since(noted[1]) < remote) remote = since(noted[1]);
+    counts.remote_wait += static_cast<uint32_t>(remote > 0 ? remote : 0);
   }
 
   // Reads both clocks into a role's row. %globaltimer is slow, so this is for threads that nobody
@@ -197,6 +194,7 @@ struct RoleClock {
   __device__ __forceinline__ void stored(int64_t) {}
   __device__ __forceinline__ void wait_begins() {}
   __device__ __forceinline__ void wait_ended() {}
+  __device__ __forceinline__ void count_wait() {}
   template <class Arguments>
   __device__ __forceinline__ void read_both_early(const Arguments&, int) const {}
   template <class Arguments>
@@ -222,12 +220,12 @@ struct ReleaseTimes {
     if (speaks_for_its_role()) noted[slot][threadIdx.x / WARPGROUP_THREADS - 1] = clock.last;
   }
 
-  __device__ __forceinline__ void count_wait(int slot, RoleClock& clock) const {
-    clock.count_wait(noted[slot]);
+  __device__ __forceinline__ void count_remote_wait(int slot, RoleClock& clock) const {
+    clock.count_remote_wait(noted[slot]);
   }
 #else
   __device__ __forceinline__ void begin_noting(const RoleClock&) {}
   __device__ __forceinline__ void note_release(int, const RoleClock&) {}
-  __device__ __forceinline__ void count_wait(int, RoleClock&) const {}
+  __device__ __forceinline__ void count_remote_wait(int, RoleClock&) const {}
 #endif
 };

@@ -248,8 +248,11 @@ class MadeUpLaunches:
                     block[name][1:] = slower * cycles
                 block["wait"][1:] += block["first_wait"][1:]
                 block["tiles"][1:], block["blocks"][1:] = 1, self.BLOCKS
-                if level == 2:
-                    block["waits"][0], block["wait"][0], block["remote_wait"][0] = 10, 700, 300
+                block["waits"][0], block["wait"][0] = 10, 700
+                block["remote_wait"][0] = 300 if level == 2 else 0
+                if level == 1:  # it counts the release with the products
+                    block["multiply"] += block["release"]
+                    block["release"] = 0
                 rows.append(block)
         return np.array(rows)
 
