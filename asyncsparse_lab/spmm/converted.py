@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -13,10 +12,17 @@ from asyncsparse_lab.errors import MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array, array_module
 from asyncsparse_lab.spmm.contender import Contender
 from asyncsparse_lab.spmm.elementwise import widen
-from asyncsparse_lab.spmm.handed_on import BCSR_NAME, ON_THE_GPU, handed_on, with_blocks
+from asyncsparse_lab.spmm.handed_on import (
+    BCSR_NAME,
+    ON_THE_GPU,
+    handed_on,
+    structure_of_blocks,
+    with_blocks,
+)
 from asyncsparse_lab.spmm.new_values import DERIVED, Places, read_places, scatter
+from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.product import Product
-from asyncsparse_lab.spmm.sparse_operands import Sparse
+from asyncsparse_lab.spmm.sparse_operands import DeferredCsr, Sparse
 
 _KEEPS_VALUES: Final = ("dense", "csr-alg2", "csr-alg3")  # libraries that read our conversions
 
@@ -32,11 +38,19 @@ class Converted:
 
     def __init__(self, A: Sparse, compute: str) -> None:
         self.compute: Final = compute
-        self._A = A
-        self._matrix, self._order = A.canonical(compute)
         self._newest: Array | None = None  # 16-bit, in the caller's order; not yet in _matrix
         self._base: Product | None = None
         self._places: Places = {}
+        self._load(A)
+
+    def _load(self, A: Sparse) -> None:
+        self._A = A
+        self._matrix: Any
+        self._order: Array | None
+        if A.blocks is None:
+            self._matrix, self._order = A.canonical(self.compute)
+        else:
+            self._matrix, self._order = DeferredCsr(A, self.compute), None
 
     @property
     def operand(self) -> Sparse:
@@ -51,25 +65,38 @@ class Converted:
     @property
     def matrix(self) -> csr_array:
         """A as a product takes it, with the newest values."""
+        self._renew()
+        matrix: csr_array = self._matrix if self._A.blocks is None else self._matrix.csr
+        return matrix
+
+    def structure(self) -> Structure:
+        """Return what the planner looks at; blocks count as full."""
+        if self._A.blocks is None:
+            return structure_of(self._matrix)
+        return structure_of_blocks(self._A.shape, self._A.blocks)
+
+    def product(self, B: Array, dtype_out: str, layout: str, out: Array, device: int) -> Product:
+        """Return the product with these dense matrices."""
+        self._renew()  # a contender may convert it
+        if self._base is None:
+            # Checking A again would take longer than many products.
+            nothing: Any = csr_array(self._A.shape, dtype=np.float32)
+            bare = Product(nothing, B.shape[1], self.compute, dtype_out, layout, B, out=out)
+            self._base = bare.with_matrix(self._matrix)
+            if array_module(B) is not np:
+                self._base.conversions.makers = ON_THE_GPU
+                in_order = self._order is None
+                for name, found in handed_on(self._A, self.compute, in_order, device).items():
+                    self._base.conversions.keep(name, found)
+            return self._base
+        return self._base.with_operands(B, dtype_out, layout, out)
+
+    def _renew(self) -> None:
+        """Bring the newest values to the host."""
         if self._newest is not None:
             newest = self._newest if array_module(self._newest) is np else self._newest.get()
             self._write(newest)
             self._newest = None
-        return self._matrix
-
-    def product(self, B: Array, dtype_out: str, layout: str, out: Array, device: int) -> Product:
-        """Return the product with these dense matrices."""
-        matrix = self.matrix  # a contender may convert it
-        if self._base is None:
-            n = B.shape[1]
-            self._base = Product(matrix, n, self.compute, dtype_out, layout, B, out=out)
-            if array_module(B) is not np:
-                self._base.conversions.makers = ON_THE_GPU
-            brought = handed_on(self._A, self.compute, self._order is None, device)
-            for name, found in brought.items():
-                self._base.conversions.keep(name, found)
-            return self._base
-        return self._base.with_operands(B, dtype_out, layout, out)
 
     def update(self, values: Array, used: Sequence[tuple[Contender, Product]]) -> bool:
         """Take new values.
@@ -103,8 +130,7 @@ class Converted:
     def replace_blocks(self, A: Sparse) -> None:
         """Take other blocks in the same places, without copying them."""
         assert A.blocks is not None
-        self._A, self._newest = A, None
-        self._matrix, self._order = A.canonical(self.compute)
+        self._load(A)
         if self._base is None:
             return
         converted = self._base.conversions.matrices().get(BCSR_NAME)
@@ -151,7 +177,7 @@ class Converted:
         elif len(self._order) == len(values):
             self._matrix.data[...] = wide[self._order]
         else:  # duplicates are summed again
-            self._matrix.data[...] = replace(self._A, values=wide).canonical(self.compute)[0].data
+            self._matrix.data[...] = self._A.with_values(wide).canonical(self.compute)[0].data
 
 
 def _keeps_values(contender: Contender) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from scipy.sparse import csr_array, eye_array, kron
 
 from asyncsparse_lab.formats.arrays import Array, same_module
 from asyncsparse_lab.spmm.convert import (
@@ -18,8 +20,9 @@ from asyncsparse_lab.spmm.convert import (
 )
 from asyncsparse_lab.spmm.elementwise import round_dense
 from asyncsparse_lab.spmm.layout import DeviceBcsr, _row_tasks
+from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.product import DeviceCsr, Product
-from asyncsparse_lab.spmm.sparse_operands import Blocks, Sparse
+from asyncsparse_lab.spmm.sparse_operands import BLOCK, Blocks, Sparse
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr
 from asyncsparse_lab.spmm.windows import DeviceWindows
 
@@ -91,6 +94,23 @@ def device_bcsr(shape: tuple[int, int], blocks: Blocks) -> DeviceBcsr:
         blocks=cupy.asarray(blocks.values),
         row_tasks=cupy.asarray(_row_tasks(on_host).view(np.uint8)),
     )
+
+
+def structure_of_blocks(shape: tuple[int, int], blocks: Blocks) -> Structure:
+    """Return the structure of a matrix of full 64 x 64 blocks, from the diagonals of the blocks.
+
+    A diagonal has a non-zero in each row and in each column of its block, so that windows and
+    block rows are those of the full blocks, at a 64th of the work; only non-zeros are 64 times
+    as many.
+    """
+    pattern = (
+        array if isinstance(array, np.ndarray) else array.get()
+        for array in (blocks.columns, blocks.pointer)
+    )
+    ones = np.ones(len(blocks.columns), dtype=np.int8)
+    tiles = csr_array((ones, *pattern), shape=(shape[0] // BLOCK, shape[1] // BLOCK))
+    thin = structure_of(kron(tiles, eye_array(BLOCK, dtype=np.int8), format="csr"))
+    return replace(thin, nnz=BLOCK * thin.nnz, row_lengths=BLOCK * thin.row_lengths)
 
 
 def same_blocks(old: Blocks, new: Blocks) -> bool:

@@ -288,9 +288,7 @@ class Plan:
 
     @cached_property
     def _structure(self) -> Structure:
-        from asyncsparse_lab.spmm.plan_structure import structure_of
-
-        return structure_of(self._A.matrix)
+        return self._A.structure()
 
     def _choice(self, layout: str, dtype_out: str, n: int) -> Choice:
         key = layout, dtype_out

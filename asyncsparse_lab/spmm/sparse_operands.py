@@ -6,9 +6,11 @@ kernels read is handed on as it is: CSR arrays of CuPy, and 64 x 64 blocks of to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from scipy.sparse import bsr_array, csr_array
@@ -21,6 +23,9 @@ from asyncsparse_lab.spmm.operands import library_of, refuse_gradient, tensor_ar
 from asyncsparse_lab.spmm.product import INPUT_TYPES
 
 BLOCK: Final = 64
+
+Arrays: TypeAlias = tuple[Array, Array, Array]
+"""indptr, indices, values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +54,45 @@ class Sparse:
     shape : (int, int)
     dtype : str
         Type of the caller's values.
-    indptr, indices, values : NumPy arrays
-        In the caller's order; bf16 and float16 widened to float32.
+    make : callable
+        Gives ``indptr``, ``indices`` and ``values``: in host memory and the caller's order, bf16
+        and float16 widened to float32.  Called once, when they are first looked at.
     device : (indptr, indices, values) or None
         The same on the GPU, where the caller has them there.
     blocks : Blocks or None
-        The same as 64 x 64 blocks, where the caller has those.
+        The same as 64 x 64 blocks that fill the matrix, where the caller has those.
     """
 
     shape: tuple[int, int]
     dtype: str
-    indptr: Array
-    indices: Array
-    values: Array = field(repr=False)
-    device: tuple[Array, Array, Array] | None = field(default=None, repr=False)
+    make: Callable[[], Arrays] = field(repr=False)
+    device: Arrays | None = field(default=None, repr=False)
     blocks: Blocks | None = field(default=None, repr=False)
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """What ``make`` gives."""
+        return self.make()
+
+    @property
+    def indptr(self) -> Array:
+        """Offsets of the rows."""
+        return self.arrays[0]
+
+    @property
+    def indices(self) -> Array:
+        """Columns."""
+        return self.arrays[1]
+
+    @property
+    def values(self) -> Array:
+        """Values: bf16 and float16 as float32, others as they are."""
+        return self.arrays[2]
+
+    def with_values(self, values: Array) -> Sparse:
+        """Return other values in the same places of host memory."""
+        arrays = (self.indptr, self.indices, values)
+        return Sparse(self.shape, self.dtype, lambda: arrays)
 
     def same_pattern(self, other: Sparse) -> bool:
         """Whether the other matrix stores the same places in the same order."""
@@ -106,8 +135,32 @@ class Sparse:
         # Summed before they are rounded: the caller's matrix is the sum.
         exact = csr_array((self.values[order.data], order.indices, order.indptr), shape=self.shape)
         exact.sum_duplicates()
-        summed = Sparse(self.shape, self.dtype, exact.indptr, exact.indices, exact.data)
+        arrays = (exact.indptr, exact.indices, exact.data)
+        summed = Sparse(self.shape, self.dtype, lambda: arrays)
         return summed.canonical(compute)[0], places[:0]
+
+
+class DeferredCsr:
+    """Blocks as the CSR matrix that they are, made when somebody reads more than its sizes.
+
+    Kernels for blocks do not.  Stands where a ``csr_array`` of float32 is expected.
+    """
+
+    def __init__(self, A: Sparse, compute: str) -> None:
+        assert A.blocks is not None
+        self.shape: Final = A.shape
+        self.nnz: Final = int(A.blocks.values.size)
+        self._make: Callable[[], csr_array] = lambda: A.canonical(compute)[0]
+
+    @cached_property
+    def csr(self) -> csr_array:
+        """The matrix."""
+        return self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.csr, name)
 
 
 def sparse(A: Any) -> Sparse:
@@ -148,51 +201,67 @@ def _of_arrays(A: Any, library: str) -> Sparse:
     return _from_host(A.shape, (host.indptr, host.indices, host.data), device=device)
 
 
-def _from_host(
-    shape: Any,
-    arrays: tuple[Array, Array, Array],
-    dtype: str = "",
-    device: tuple[Array, Array, Array] | None = None,
-    blocks: Blocks | None = None,
-) -> Sparse:
-    """Check CSR arrays (indptr, indices, values) in host memory."""
+def _from_host(shape: Any, arrays: Arrays, dtype: str = "", device: Arrays | None = None) -> Sparse:
+    """Check CSR arrays in host memory."""
     indptr, indices, values = arrays
-    check_csr(SimpleNamespace(shape=shape, indptr=indptr, indices=indices, data=values))
-    rows, columns = map(int, shape)
-    if rows >= INT32_LIMIT:
-        raise InputError(f"{rows} rows: the kernels count them in 32 bits")
-    if values.dtype.kind == "c":
-        raise InputError("A is complex: the kernels multiply real numbers, pass A.real")
+    _check(shape, arrays)
     count = int(indptr[-1])
     kind = dtype or values.dtype.name
     wide = widen(values[:count], kind) if kind in INPUT_TYPES else values[:count]
-    return Sparse((rows, columns), kind, indptr, indices[:count], wide, device, blocks)
+    checked = (indptr, indices[:count], wide)
+    return Sparse((int(shape[0]), int(shape[1])), kind, lambda: checked, device)
+
+
+def _check(shape: Any, arrays: Arrays) -> None:
+    indptr, indices, values = arrays
+    check_csr(SimpleNamespace(shape=shape, indptr=indptr, indices=indices, data=values))
+    if shape[0] >= INT32_LIMIT:
+        raise InputError(f"{shape[0]} rows: the kernels count them in 32 bits")
+    if values.dtype.kind == "c":
+        raise InputError("A is complex: the kernels multiply real numbers, pass A.real")
 
 
 def _of_ours(A: BCSR | WCSR) -> Sparse:
     values = A.blocks if isinstance(A, BCSR) else A.values
     dtype = "bfloat16" if values.dtype == np.uint16 else values.dtype.name
-    blocks = None
-    if isinstance(A, BCSR) and A.block == (BLOCK, BLOCK) and dtype in INPUT_TYPES:
+    if isinstance(A, BCSR):
         blocks = Blocks(A.block_row_ptr, A.block_col_idx, A.blocks)
+        if _are_read(A.shape, A.block, dtype, blocks):
+            return _of_blocks(A.shape, dtype, blocks)
     csr = _on_host(A, dtype).to_csr()
-    found = _from_host(A.shape, (csr.indptr, csr.indices, csr.data), blocks=blocks)
-    return replace(found, dtype=dtype)
+    return replace(_from_host(A.shape, (csr.indptr, csr.indices, csr.data)), dtype=dtype)
+
+
+def _are_read(shape: tuple[int, ...], block: tuple[int, ...], dtype: str, blocks: Blocks) -> bool:
+    """Whether kernels can read the blocks where they are."""
+    fills = block == (BLOCK, BLOCK) and not any(size % BLOCK for size in shape)
+    return fills and dtype in INPUT_TYPES and bool(blocks.values.flags.c_contiguous)
+
+
+def _of_blocks(shape: tuple[int, int], dtype: str, blocks: Blocks) -> Sparse:
+    def make() -> Arrays:
+        parts = (widen(_host(blocks.values), dtype), _host(blocks.columns), _host(blocks.pointer))
+        csr = bsr_array(parts, shape=shape).tocsr()
+        csr.eliminate_zeros()
+        return csr.indptr, csr.indices, csr.data
+
+    return Sparse(shape, dtype, make, None, blocks)
+
+
+def _host(array: Array) -> Array:
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def _on_host(A: BCSR | WCSR, dtype: str) -> BCSR | WCSR:
     """Return the matrix in NumPy arrays, 16-bit values as float32."""
 
-    def host(array: Array) -> Array:
-        return array if isinstance(array, np.ndarray) else array.get()
-
     def wide(array: Array) -> Array:
-        return widen(host(array), dtype) if dtype in INPUT_TYPES else host(array)
+        return widen(_host(array), dtype) if dtype in INPUT_TYPES else _host(array)
 
     if isinstance(A, BCSR):
-        arrays = (host(A.block_row_ptr), host(A.block_col_idx), wide(A.blocks))
+        arrays = (_host(A.block_row_ptr), _host(A.block_col_idx), wide(A.blocks))
         return BCSR(A.shape, A.block, *arrays)
-    arrays = (host(A.window_row_ptr), host(A.window_col_idx), wide(A.values))
+    arrays = (_host(A.window_row_ptr), _host(A.window_col_idx), wide(A.values))
     return WCSR(A.shape, A.window, *arrays)
 
 
@@ -217,20 +286,21 @@ def _of_torch(A: Any) -> Sparse:
 
 
 def _of_torch_bsr(A: Any) -> Sparse:
-    parts = (A.crow_indices(), A.col_indices(), A.values())
-    pointer, columns, values = (tensor_array(part.cpu()) for part in parts)
-    dtype = _type_name(A)
+    dtype, shape = _type_name(A), (int(A.shape[0]), int(A.shape[1]))
+    blocks = Blocks(*map(tensor_array, (A.crow_indices(), A.col_indices(), A.values())))
+    _, height, width = blocks.values.shape
+    pattern = (_host(blocks.pointer), _host(blocks.columns))
+    counts = (shape[0] // height, shape[1] // width)
+    _check(counts, (*pattern, blocks.values))
+    ones = np.ones(len(pattern[1]), dtype=np.int8)
+    is_canonical = csr_array((ones, pattern[1], pattern[0]), shape=counts).has_canonical_format
+    if is_canonical and _are_read(shape, (height, width), dtype, blocks):
+        return _of_blocks(shape, dtype, blocks)
+    values = _host(blocks.values)
     wide = widen(values, dtype) if dtype in INPUT_TYPES else values
-    _, rows, width = values.shape
-    shape = (A.shape[0] // rows, A.shape[1] // width)
-    check_csr(SimpleNamespace(shape=shape, indptr=pointer, indices=columns, data=values))
-    csr = bsr_array((wide, columns, pointer), shape=tuple(A.shape)).tocsr()
+    csr = bsr_array((wide, pattern[1], pattern[0]), shape=shape).tocsr()
     csr.eliminate_zeros()
-    blocks = None
-    if (rows, width) == (BLOCK, BLOCK) and dtype in INPUT_TYPES and parts[2].is_contiguous():
-        blocks = Blocks(*map(tensor_array, parts))
-    found = _from_host(A.shape, (csr.indptr, csr.indices, csr.data), blocks=blocks)
-    return replace(found, dtype=dtype)
+    return replace(_from_host(shape, (csr.indptr, csr.indices, csr.data)), dtype=dtype)
 
 
 def _type_name(A: Any) -> str:
