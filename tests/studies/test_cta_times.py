@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm import run
 from asyncsparse_lab.spmm.builds import unfenced
+from asyncsparse_lab.spmm.edge_cases import one_dense_row
+from asyncsparse_lab.spmm.product import Product
+from asyncsparse_lab.spmm.run import Ours
 from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import cluster_multicast, cta_times, persistent
 from asyncsparse_lab.studies.cta_account import account, split_last
@@ -80,7 +85,7 @@ class Build:
 
     def __init__(self, name: str, log: list[str], takes_us: float, rows: np.ndarray) -> None:
         self.name, self.log, self.takes_us, self.rows = name, log, takes_us, rows
-        self.measurements = self.rows.view(np.uint8).reshape(1, 3, -1)
+        self.measurements = self.rows.view(np.uint8).reshape(len(self.rows), 3, -1)
 
     def run(self) -> None:
         self.log.append(self.name)
@@ -110,6 +115,56 @@ def test_builds_are_sampled_in_turn_and_each_launch_keeps_its_rows(launch: Any) 
     times, rows = taken[0]
     assert times == [[2.0, 3.0, 4.0], [12.0, 13.0, 14.0]]
     assert [one[0, 1]["tiles"] for one in rows] == [3, 4, 5]
+
+
+def test_probes_are_prepared_checked_sampled_and_recorded(
+    launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way of a case on a GPU, with kernels that are made up."""
+    log: list[str] = []
+    times = {"plain": 20.0, "INSTRUMENT": 21.0, "UNFENCED": 15.0}
+    builds: list[Build] = []
+
+    class Kernels(Ours):
+        def prepare(self, product: Product) -> Any:
+            marks = [name for name in times if self.kernel.constants.get(name)]
+            kind = marks[0] if marks else "plain"
+            slower = 1.0 + 0.2 * (self.kernel.constants.get("CLUSTER", 1) == 2)
+            one = Build(f"{kind}{len(builds)}", log, slower * times[kind],
+                        launch([2, 2], [0, 0], slower))  # fmt: skip
+            builds.append(one)
+            return SimpleNamespace(
+                run=one.run, output=None, measurements=one.measurements, params=self.params,
+                kernel_hash="k", host_hash="h", compiler="none",
+            )  # fmt: skip
+
+    truth = SimpleNamespace(relative_error=lambda _: 0.001, err_bound=lambda _: 0.01)
+    product = Product.random(one_dense_row(), 16, xp=np)
+    measured: Any = SimpleNamespace(records=[], product=product, truth=truth)
+    monkeypatch.setattr(run, "Ours", Kernels)
+    monkeypatch.setattr(cta_times, "compile_many", lambda _: [])
+    monkeypatch.setattr("asyncsparse_lab.spmm.product.poison", lambda _: None)
+    monkeypatch.setattr(
+        "asyncsparse_lab.gpu.device.device_facts", lambda: SimpleNamespace(sm_count=2)
+    )
+    monkeypatch.setattr("asyncsparse_lab.gpu.timing.device_timer", lambda: Timer(builds))
+    kernels = cluster_multicast.variants()[:3]  # opt3, clusters of 1 and 2
+    records = cta_times.account_probes(
+        kernels, measured, "cluster-multicast", "toy", "toy", level=2, twins={"unfenced": unfenced}
+    )
+    records = explain(records, cluster_multicast.CAUSES, cluster_multicast.NAMED)
+    assert [record.role for record in records] == ["probe"] * 3
+    assert [record.status for record in records] == ["passed"] * 3
+    last = records[-1].result
+    assert last["launches"] == cta_times.ROUNDS // 2
+    # The made-up timer adds 1 us a launch, and a probe's check is one more launch.
+    assert last["cost_us"] == pytest.approx(1.2 * (21 - 20) + 1)
+    assert last["measured_loss_us"] == pytest.approx(0.2 * 20)
+    assert last["plain_us"] - last["unfenced_us"] == pytest.approx(1.2 * (20 - 15) - 1)
+    assert last["loss_us"] == pytest.approx(
+        last["span_us"] - records[0].result["span_us"] + last["loss_instruments_us"]
+    )
+    assert "unfenced_us" not in records[0].result
 
 
 def test_outliers_do_not_count() -> None:
