@@ -124,6 +124,13 @@ STUDIES: Final[dict[str, Study]] = {
             device="gpu",
         ),
         Study(
+            name="conversion",
+            title="From CSR to blocks and windows on the GPU, in units of a product",
+            module="conversion",
+            notebook="15_conversion",
+            device="gpu",
+        ),
+        Study(
             name="lsmr-fusion",
             title="LSMR's vector updates fused: the data flow, bytes, launches and time",
             module="lsmr_fusion",

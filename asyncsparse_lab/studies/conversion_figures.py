@@ -1,0 +1,228 @@
+"""Figures and tables of the study ``conversion``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from asyncsparse_lab.records.peers import best_of_series, load_peers, read_series, run_facts
+from asyncsparse_lab.studies import style
+from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.conversion import BLOCKS_KERNEL, CSR_KERNELS, WINDOWS_KERNEL, N
+from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
+
+GOAL: Final = 5.0
+"""Products at N = 512 that a conversion on the GPU may take at most: what this project set out."""
+PLACES: Final = {"gpu": "GPU", "host": "host"}
+FORMATS: Final = {"bcsr": "BCSR", "wcsr": "WCSR"}
+_QUARTILES: Final = ("least", "q1", "median", "q3", "most")
+
+
+def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.DataFrame:
+    """Return a row a conversion, with the product that it is for and the best one on CSR.
+
+    Columns, beside those of the records: ``where``, ``size``, ``name`` (for figures),
+    ``product_us``, ``csr_us`` (NaN where there is none), ``csr`` (who that is) and ``products``,
+    the conversion in units of the product.
+    """
+    rows = rows_of_one_gpu(frame, gpu)
+    rows = rows[rows["status"] == "passed"]
+    if matrices:
+        rows = rows[rows["matrix"].isin(list(matrices))]
+    products = rows[(rows["op"] == "spmm") & (rows["l2"] == "cold")]
+    found = rows[rows["op"] == "convert"].copy()
+    size = found["params.block"].where(found["variant"] == "bcsr", found["params.window"])
+    found["size"] = size.astype(int)
+    found["where"] = found["params.where"]
+    found["name"] = [
+        f"{FORMATS[variant]} {height}, {PLACES[where]}"
+        for variant, height, where in zip(
+            found["variant"], found["size"], found["where"], strict=True
+        )
+    ]
+    times = {
+        (case, variant, height): us
+        for case, variant, height, us in zip(
+            products["case"], products["variant"], _heights(products), products["median_us"],
+            strict=True,
+        )
+    }  # fmt: skip
+    kernel = {"bcsr": BLOCKS_KERNEL, "wcsr": WINDOWS_KERNEL}
+    found["product_us"] = [
+        times.get((case, kernel[variant], height if variant == "wcsr" else 0), np.nan)
+        for case, variant, height in zip(
+            found["case"], found["variant"], found["size"], strict=True
+        )
+    ]
+    on_csr = products[products["variant"].isin(CSR_KERNELS)].sort_values("median_us")
+    best = on_csr.drop_duplicates("case").set_index("case")
+    found["csr_us"] = found["case"].map(best["median_us"])
+    names = [
+        style.contender_name(backend, variant)
+        for backend, variant in zip(best["backend"], best["variant"], strict=True)
+    ]
+    found["csr"] = found["case"].map(dict(zip(best.index, names, strict=True)))
+    found["products"] = found["median_us"] / found["product_us"]
+    return found.sort_values(["where", "variant", "size", "nnz"]).reset_index(drop=True)
+
+
+def _heights(products: pd.DataFrame) -> list[int]:
+    """Return the window height of each product's kernel, 0 where it reads another format."""
+    windows = products["params.window"].where(products["variant"] == WINDOWS_KERNEL)
+    return [int(height) for height in windows.fillna(0)]
+
+
+def cost(rows: pd.DataFrame) -> Drawing:
+    """Draw how many products each code's conversion takes, over the matrices."""
+    from matplotlib import pyplot as plt
+
+    data = pd.concat([_spread(rows, "name", "ours"), _peers()], ignore_index=True)
+    figure, axes = plt.subplots(figsize=(8.6, 0.32 * len(data) + 1.5))
+    for place, line in enumerate(data.to_dict("records")):
+        colour = _colour(line["kind"], line["code"])
+        axes.plot([line["least"], line["most"]], [place, place], color=colour, linewidth=1)
+        axes.plot([line["q1"], line["q3"]], [place, place], color=colour, linewidth=6, alpha=0.55,
+                  solid_capstyle="butt")  # fmt: skip
+        axes.plot(line["median"], place, "|", color=colour, markersize=12, markeredgewidth=2)
+        axes.annotate(f"{line['median']:.3g}", (line["median"], place), (0, 8),
+                      textcoords="offset points", ha="center", fontsize=7)  # fmt: skip
+    axes.axvline(GOAL, color="#707070", linewidth=1, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(data)), data["code"])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"conversion in units of the code's own product at N = {N}")
+    axes.grid(axis="y", visible=False)
+    style.provenance(figure, rows)
+    facts = run_facts()
+    style.footnote(figure, f"grey: recorded on an {facts['gpu']}, {facts['date']}, by each code")
+    return Drawing(
+        figure,
+        data,
+        "Conversion from CSR in units of a product of the kernel that reads the format, cold L2: "
+        "median, quartiles and extremes over the matrices. Ours by the host's clock, allocation "
+        f"included; dashed: {GOAL:g} products. Public codes by their own preprocessing and their "
+        "own product, each in the types that it has.",
+    )
+
+
+def _spread(rows: pd.DataFrame, by: str, kind: str) -> pd.DataFrame:
+    """Return quartiles of ``products`` for each code, in the order of the rows."""
+    lines: list[dict[str, Any]] = []
+    for name, part in rows.dropna(subset=["products"]).groupby(by, sort=False):
+        values = np.percentile(part["products"], [0, 25, 50, 75, 100])
+        lines.append(
+            {"code": name, "kind": kind, "matrices": part["matrix"].nunique()}
+            | dict(zip(_QUARTILES, values.tolist(), strict=True))
+        )
+    return pd.DataFrame(lines, columns=["code", "kind", "matrices", *_QUARTILES])
+
+
+def _peers() -> pd.DataFrame:
+    """Return the same of public codes, from their recorded conversions."""
+    peers = best_of_series(load_peers())
+    libraries = {series.name for series in read_series() if series.is_library}
+    rows = peers[(peers["n"] == N) & ~peers["series"].isin(libraries)]
+    rows = rows.dropna(subset=["preprocess_ms"])
+    rows = rows.assign(products=1e3 * rows["preprocess_ms"] / rows["product_us"])
+    return _spread(rows[rows["products"] > 0], "series", "peer")
+
+
+def _colour(kind: str, code: str) -> Any:
+    return "#808080" if kind == "peer" else style.look(code.split()[0].lower()).color
+
+
+def scaling(rows: pd.DataFrame) -> Drawing:
+    """Draw the time of a conversion against the entries, GPU and host."""
+    from matplotlib import pyplot as plt
+
+    chosen = rows[(rows["variant"] == "bcsr") | (rows["size"] == 64)]
+    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    for name, part in chosen.groupby("name", sort=False):
+        look = style.look(part["variant"].iloc[0])
+        on_gpu = part["where"].iloc[0] == "gpu"
+        axes.plot(part["nnz"], part["median_us"], look.marker, color=look.color, markersize=5,
+                  markerfacecolor=look.color if on_gpu else "none", label=name)  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("non-zeros")
+    axes.set_ylabel("time of the conversion, us")
+    axes.legend(fontsize=8)
+    style.provenance(figure, chosen)
+    data = chosen[["matrix", "name", "nnz", "median_us", "result.bytes"]]
+    return Drawing(
+        figure,
+        data.sort_values(["name", "nnz", "matrix"]).reset_index(drop=True),
+        "Time of a conversion by the host's clock against the non-zeros of the matrix: on the GPU "
+        "(full marks) and on the host with the copy to the GPU (hollow). On the GPU a small matrix "
+        "takes what two launches, the allocation and one look at the sizes take.",
+    )
+
+
+def formats(rows: pd.DataFrame) -> Table:
+    """Return how many products a conversion takes and how much faster the GPU is, by format."""
+    pairs = rows.pivot_table(
+        index=["variant", "size", "matrix"], columns="where", values=["median_us", "products"]
+    ).dropna()
+    lines = []
+    for _, part in pairs.groupby(level=[0, 1], sort=True):
+        variant, size, _ = part.index[0]
+        speedup = part["median_us"]["host"] / part["median_us"]["gpu"]
+        on_gpu = part["products"]["gpu"]
+        lines.append(
+            {
+                "format": FORMATS[variant],
+                "block or height": size,
+                "matrices": len(part),
+                "GPU, us (median)": part["median_us"]["gpu"].median(),
+                "host, us (median)": part["median_us"]["host"].median(),
+                "host / GPU (geometric mean)": float(np.exp(np.log(speedup).mean())),
+                "products, GPU (median)": on_gpu.median(),
+                "products, GPU (most)": on_gpu.max(),
+                f"share within {GOAL:g} products, %": 100 * float((on_gpu <= GOAL).mean()),
+                "products, host (median)": part["products"]["host"].median(),
+            }
+        )
+    return Table(
+        pd.DataFrame(lines),
+        f"Conversions by format: times by the host's clock, and in units of a product at N = {N} "
+        "of the kernel that reads the format (cold L2).",
+    )
+
+
+def break_even(rows: pd.DataFrame) -> Table:
+    """Return, for each matrix, the format that pays first, and after how many products."""
+    on_gpu = rows[rows["where"] == "gpu"].dropna(subset=["product_us", "csr_us"])
+    lines = []
+    for matrix, part in on_gpu.groupby("matrix", sort=False):
+        saved = part["csr_us"] - part["product_us"]
+        after = (part["median_us"] / saved).where(saved > 0, np.inf).to_numpy()
+        first = int(after.argmin())
+        best = part.iloc[first] if np.isfinite(after[first]) else None
+        host = rows[(rows["where"] == "host") & (rows["matrix"] == matrix)]
+        line = {
+            "matrix": matrix,
+            "non-zeros": int(part["nnz"].iloc[0]),
+            "best on CSR": part["csr"].iloc[0],
+            "on CSR, us": part["csr_us"].iloc[0],
+            "format": None if best is None else f"{FORMATS[best['variant']]} {best['size']}",
+        }
+        if best is not None:
+            same = host[(host["variant"] == best["variant"]) & (host["size"] == best["size"])]
+            on_host = same["median_us"].iloc[0] if len(same) else np.nan
+            line |= {
+                "product, us": best["product_us"],
+                "GPU conversion, us": best["median_us"],
+                "products until paid, GPU": np.ceil(after[first]),
+                "products until paid, host": np.ceil(on_host / saved.iloc[first]),
+            }
+        lines.append(line)
+    data = pd.DataFrame(lines).sort_values(["non-zeros", "matrix"]).reset_index(drop=True)
+    return Table(
+        data,
+        f"After how many products at N = {N} a conversion has paid against the best product on CSR "
+        "as it is (cuSPARSE's or csr-vector): the format that pays first when it is converted on "
+        "the GPU; none where CSR is fastest.",
+    )
