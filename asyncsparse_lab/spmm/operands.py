@@ -18,6 +18,7 @@ import numpy as np
 
 from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.formats.arrays import INT32_LIMIT, Array
+from asyncsparse_lab.spmm.elementwise import round_dense
 
 _ITEM_TYPES: Final = {"bfloat16": np.dtype(np.uint16)}
 _STRIDED: Final = "torch.strided"
@@ -287,6 +288,23 @@ def tensor_array(tensor: Any) -> Array:
 
         array = cupy.from_dlpack(bare)
     return array.view(np.uint16) if is_bfloat16 else array
+
+
+def rounded(x: Dense, compute: str) -> Dense:
+    """Return the matrix in the type of a product, on the same device.
+
+    Raises
+    ------
+    MemoryLimitError
+        It does not fit.
+    """
+    try:
+        return dense(round_dense(x.array(), x.dtype, compute), "B")
+    except MemoryError:
+        needed = 2 * x.shape[0] * x.shape[1]
+        raise MemoryLimitError(
+            f"B in {compute} needs {needed:,} bytes, which are not free: pass it rounded"
+        ) from None
 
 
 # -- Streams --

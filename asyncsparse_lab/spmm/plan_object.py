@@ -23,6 +23,7 @@ from asyncsparse_lab.spmm.operands import (
     is_current,
     is_recording,
     on_stream,
+    rounded,
     signature,
     stream_pointer,
 )
@@ -335,7 +336,7 @@ class Plan:
             combine(zero, array, out.dtype, alpha, beta)
             return
         if B.dtype != self.compute:
-            B = dense(round_dense(B.array(), B.dtype, self.compute), "B")
+            B = rounded(B, self.compute)
         if alpha == 1 and beta == 0:
             self._enqueue(B, out, layout, stream)
             return

@@ -270,6 +270,7 @@ class Product:
         xp = self.xp
 
         def copy_arrays(A: csr_array) -> DeviceCsr:
+            require_memory(6 * int(A.nnz) + 8 * (self.m + 1), "A as CSR", xp)
             offset_type = np.int32 if A.nnz < 2**31 else np.int64
             return DeviceCsr(
                 indptr=xp.asarray(A.indptr.astype(offset_type)),
