@@ -120,8 +120,8 @@ def plan_study(
     suite : str or None
         The matrices of this suite, for a study that takes one.
     shard : (int, int)
-        (i, k): of the cases that match, held or not, every k-th from the i-th on, so that k
-        machines share a study without knowing of each other.
+        (i, k): of the matrices of the cases that match, held or not, every k-th from the i-th on,
+        so that k machines share a study without knowing of each other.
     only : str or None
         A shell pattern for case names; without a wildcard, any part of the name.
     again : bool
@@ -144,13 +144,22 @@ def plan_study(
         cases = [case for case in cases if fnmatchcase(case.name, pattern)]
         if not cases:
             raise InputError(f"--only {only!r} matches no case of {study.name}: try --dry-run")
-    cases = cases[shard[0] - 1 :: shard[1]]
+    cases = _share(cases, *shard)
     records = newest(read_study(folder, study.name))
     flags = stale_flags(study.name, records)
     stale = {record.case for record, flag in zip(records, flags, strict=True) if flag}
     held = {record.case for record in records} - stale
     left = tuple(case for case in cases if again or case.name not in held)
     return Plan(cases=left, done=len(cases) - len(left))
+
+
+def _share(cases: Sequence[Case], number: int, shares: int) -> list[Case]:
+    """Return the cases of every ``shares``-th matrix: those of one matrix stay together."""
+    keys = [case.matrix or case.name for case in cases]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return [
+        case for key, case in zip(keys, cases, strict=True) if places[key] % shares == number - 1
+    ]
 
 
 def run_study(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncsparse_lab.gpu.compile import KernelBuild
     from asyncsparse_lab.spmm.oracle import Reference
     from asyncsparse_lab.spmm.product import Product
+    from asyncsparse_lab.studies.ceilings import MeasuredCeilings
 
 STUDY: Final = "suite"
 SUITES: Final = ("shared", "dense1")
@@ -210,7 +211,6 @@ class Once:
 def measure(case: Case) -> list[Record]:
     """Time all contenders cold, and the few that are compared warm too."""
     from asyncsparse_lab.spmm.measure import measure_product
-    from asyncsparse_lab.studies.spmm_common import ceilings_here
 
     assert case.n is not None
     dtype_out = case.params["dtype_out"]
@@ -228,13 +228,20 @@ def measure(case: Case) -> list[Record]:
             truth=truth,
             l2_states=(l2,),
             seconds=SECONDS,
-            ceilings=ceilings_here(),
+            ceilings=_ceilings(),
         )
 
     who: list[Contender] = [Once(contender) for contender in contenders(case)]
     cold = timed(who, "cold")
     compared = [who[index] for index in warm_too(cold)] if _is_main(case) else []
     return [_with_least_bytes(record, product) for record in [*cold, *timed(compared, "warm")]]
+
+
+@cache
+def _ceilings() -> MeasuredCeilings | None:
+    from asyncsparse_lab.studies.spmm_common import ceilings_here
+
+    return ceilings_here()
 
 
 def _is_main(case: Case) -> bool:

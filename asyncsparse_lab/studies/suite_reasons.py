@@ -43,7 +43,8 @@ def _throughput(evaluation: Evaluation, kernel: str, stated: float) -> dict[str,
     large, small = (tflops[part.reindex(tflops.index)] for part in (nnz >= MANY, nnz < MANY))
     took = table[kernel].reindex(small.index)
     because = (
-        f"The document's matrices have a million non-zeros and more. On the {len(large)} such here "
+        f"What are probably the document's matrices have a million non-zeros and more. On the "
+        f"{len(large)} such here "
         f"the mean is {geometric_mean(large):.1f} TFLOPS; {len(small)} have fewer, "
         f"{nnz[small.index].median():,.0f} in the median, and take {span(took)} us"
         f"{_empty(evaluation)}: {geometric_mean(small):.1f} TFLOPS."

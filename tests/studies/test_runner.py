@@ -218,6 +218,12 @@ def test_shards_share_the_cases_whatever_is_held(toy, tmp_path):
     assert ([case.name for case in left.cases], left.done) == (["three"], 1)
 
 
+def test_the_cases_of_one_matrix_stay_together(toy, tmp_path):
+    toy.cases = lambda: [Case(f"{m}-{n}", matrix=m) for m in ("a", "b", "c") for n in (1, 2)]
+    cases = runner.plan_study(TOY, toy, tmp_path, shard=(1, 2)).cases
+    assert [case.name for case in cases] == ["a-1", "a-2", "c-1", "c-2"]
+
+
 def test_what_a_shard_may_be():
     assert runner.parse_shard("2/4") == (2, 4)
     for text in ("0/4", "5/4", "2", "a/b", "1/0"):

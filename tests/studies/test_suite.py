@@ -213,7 +213,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(suite, "contenders", fakes)
     monkeypatch.setattr(suite, "_compile", lambda dtype_out: None)
-    monkeypatch.setattr("asyncsparse_lab.studies.spmm_common.ceilings_here", lambda: None)
+    monkeypatch.setattr(suite, "_ceilings", lambda: None)
     monkeypatch.setattr(Product, "random", on_cpu)
     monkeypatch.setattr(measure, "device_timer", Timer)
     suite.product_and_truth.cache_clear()
