@@ -92,9 +92,13 @@ def _fence(own: pd.DataFrame, base: pd.DataFrame, named: str) -> list[dict[str, 
             "because": "a release at cluster scope is compiled to a fence of the whole GPU "
             "(MEMBAR.ALL.GPU), which each consumer of the other blocks passes for each slot. The "
             "same kernel with that arrival at the scope of a thread block, as wgmma's reads need "
-            f"no more, is {span(left, 1)} us slower than opt3.",
+            f"no more, takes opt3's time {_signed(left)} us.",
         }
     ]
+
+
+def _signed(values: pd.Series[float]) -> str:
+    return " to ".join(f"{value:+.1f}" for value in (values.min(), values.max()))
 
 
 def _saved(timed: pd.DataFrame, size: int) -> str:
@@ -139,7 +143,7 @@ def persistent(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
             "here": f"{span(plain['result.loss_reset_us'], 2)} us more than in opt3",
             "document": "named, without a number",
             "because": f"a reset takes {span(plain['result.reset_cycles'])} cycles, in opt3 "
-            f"{span(opt3['result.reset_cycles'])}: opt3 zeroes them too. This is no cause here.",
+            f"{span(opt3['result.reset_cycles'])}: opt3 zeroes them too, once a tile.",
         },
         {
             "question": "what the document does not name",
