@@ -182,4 +182,5 @@ class Converted:
 
 def _keeps_values(contender: Contender) -> bool:
     """Whether its values are all in the product's conversions, where they can be replaced."""
-    return contender.backend == "asyncsparse" or contender.variant in _KEEPS_VALUES
+    ours = contender.backend == "asyncsparse" and contender.role != "planner"
+    return ours or contender.variant in _KEEPS_VALUES

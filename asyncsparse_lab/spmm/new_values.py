@@ -49,7 +49,7 @@ def read_places(
     Raises
     ------
     UnsupportedError
-        A format does not keep each non-zero exactly once.
+        A format does not keep each non-zero exactly once, or none is known.
     """
     A, count = product.A, int(product.A.nnz)
     numbers = np.arange(count, dtype=np.int64)
@@ -78,6 +78,8 @@ def read_places(
         ]
         for name, converted in conversions.items()
     }
+    if not any(places.values()):
+        raise UnsupportedError("the kernel keeps A's values where a plan does not see them")
     return places, conversions
 
 
@@ -100,7 +102,10 @@ def value_arrays(converted: Any) -> list[Array]:
 def _stored(array: Array, dtype: str) -> Array:
     """Return what is stored that is not zero, in memory order, as whole numbers."""
     flat = array.reshape(-1)
-    return widen(flat[flat != 0], dtype if array.dtype == np.uint16 else "float16").astype(np.int64)
+    found = flat[flat != 0]
+    if dtype == "float16":  # some formats keep its bits
+        found = found.view(np.float16)
+    return widen(found, dtype).astype(np.int64)
 
 
 def _invert(owner: Array, array: Array, count: int, name: str) -> Array:

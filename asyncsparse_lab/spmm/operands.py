@@ -345,16 +345,19 @@ def is_current(pointer: int, device: int) -> bool:
 
 
 @contextmanager
-def on_stream(pointer: int, device: int, library: str) -> Iterator[None]:
-    """Make a stream current for CuPy, and for torch where its matrices are used."""
+def on_stream(pointer: int, device: int, library: str, stream: Any = None) -> Iterator[None]:
+    """Make a stream current for CuPy, and for torch where its matrices are used.
+
+    Of CuPy, the caller's object becomes current, so that who notes it keeps the stream alive.
+    """
     import cupy
 
     with ExitStack() as stack:
         if int(cupy.cuda.runtime.getDevice()) != device:
             stack.enter_context(cupy.cuda.Device(device))
         if int(cupy.cuda.get_current_stream().ptr) != pointer:
-            chosen = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
-            stack.enter_context(chosen)
+            own = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
+            stack.enter_context(stream if library_of(stream) == "cupy" else own)
         if library == "torch":
             stack.enter_context(_torch_guard(pointer, device))
         yield

@@ -148,7 +148,7 @@ class Plan:
         pointer = stream_pointer(stream, given.library, given.device)
         if is_current(pointer, given.device) and stream is None:
             return self._on_gpu(call, out, alpha, beta, pointer)
-        with on_stream(pointer, given.device, given.library):
+        with on_stream(pointer, given.device, given.library, stream):
             return self._on_gpu(call, out, alpha, beta, pointer)
 
     def _looked_at(self, B: Any, out: Any) -> Call:
@@ -228,7 +228,7 @@ class Plan:
         import cupy
 
         pointer = stream_pointer(stream, found.library, self._device)
-        with on_stream(pointer, self._device, found.library):
+        with on_stream(pointer, self._device, found.library, stream):
             self._streams.note(pointer)
             self._streams.settle()
             self._take(found, cupy.asarray)

@@ -98,6 +98,23 @@ class Fake:
         full, _ = product.conversions.get("dense", scatter)
         return lambda B: widen(full, product.dtype_in) @ B
 
+    def half_bits(self, product):
+        """float16 as bits, as blocks of the kernels are."""
+
+        def convert(A):
+            found = BCSR.from_csr(A, (8, 16))
+            values = narrow(found.blocks, product).view(np.uint16)
+            return Tiles(found.block_row_ptr, found.block_col_idx, values)
+
+        tiles, _ = product.converted("bits", convert)
+        kind = np.uint16 if product.dtype_in == "bfloat16" else np.float16
+
+        def multiply(B):
+            blocks = widen(tiles.values.view(kind), product.dtype_in)
+            return BCSR(product.A.shape, (8, 16), tiles.pointer, tiles.columns, blocks) @ B
+
+        return multiply
+
     def hidden(self, product):
         """Keeps its values where a plan cannot see them, as some libraries do."""
         kept = product.A.copy()

@@ -36,7 +36,7 @@ def bits(B):
     return bfloat16_bits(B.astype(np.float32))
 
 
-FORMS = ["blocks", "windows", "csr", "dense", "hidden"]
+FORMS = ["blocks", "windows", "csr", "dense", "half_bits", "hidden"]
 
 
 @pytest.mark.parametrize("form", FORMS)
