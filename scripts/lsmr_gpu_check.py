@@ -67,22 +67,16 @@ def main() -> None:
 
 
 def small_geometries() -> Iterator[Geometry]:
-    """Geometries of the stand-ins, first those that were recorded as the fastest."""
-    for blocks, threads in (
-        (64, 288),
-        (66, 384),
-        (66, 640),
-        (99, 384),
-        (33, 640),
-        (66, 256),
-        (82, 384),
-        (64, 544),
-    ):
-        for together in (1, 2):
-            for batched in (False, True):
-                if threads == 544 and together == 2:
-                    continue
-                yield Geometry(blocks, threads, staged=True, together=together, batched=batched)
+    """Geometries of the stand-ins: grids, then clusters."""
+    for blocks, threads in ((66, 640), (33, 640), (64, 288), (99, 384), (66, 384)):
+        for batched in (1, 2):
+            yield Geometry(blocks, threads, staged=True, batched=batched)
+    for blocks, threads in ((33, 640), (66, 384)):
+        yield Geometry(blocks, threads, staged=True, together=2, batched=1)
+    for blocks, threads in ((16, 640), (16, 768), (16, 1024), (8, 1024)):
+        yield Geometry(blocks, threads, staged=True, batched=2, cluster=True)
+    yield Geometry(16, 640, staged=True, together=2, batched=1, cluster=True)
+    yield Geometry(16, 1024, staged=True, batched=0, cluster=True)
 
 
 def large_geometries() -> Iterator[Geometry]:
@@ -147,6 +141,8 @@ def check() -> None:
     streams = [
         Geometry(7, 96, staged=False, ring_steps=16),
         Geometry(132, 640, staged=False, ring_steps=32),
+        Geometry(16, 640, staged=True, batched=2, cluster=True),
+        Geometry(4, 96, staged=True, together=2, cluster=True),
     ]
     uneven: Any = sparse.csr_array(
         sparse.vstack(
@@ -167,6 +163,11 @@ def check() -> None:
                     f"{ours.itn} / {host.itn} dx {apart:.1e}",
                     bool(ours.istop == host.istop and apart < 1e-3),
                 )
+    block = rng.standard_normal((900, 4))
+    four = lsmr(prepare(tall, geometry=Geometry(8, 256, True, cluster=True)), cupy.asarray(block))
+    host = lsmr(tall, block, backend="host")
+    apart = np.abs(cupy.asnumpy(four.x) - host.x).max() / np.abs(host.x).max()
+    verdict(f"four in a cluster: itn {four.itn} / {host.itn} dx {apart:.1e}", apart < 1e-8)
     prepared = prepare(tall, np.float32)
     device_b = cupy.asarray(b, dtype=cupy.float32)
     first = lsmr(prepared, device_b)
@@ -202,43 +203,43 @@ def tune(name: str) -> None:
     """Time a stand-in under every geometry."""
     problem = stand_in(name)
     A, b = cupy_problem(problem)
-    print(f"{name}: together 1, 1 batched, 2, 2 batched: us/it of the kernel")
-    row: list[str] = []
-    printed = False
     best: tuple[float, Any] = (np.inf, None)
-    default = prepare(A)
-    for geometry in (default.geometry(), *small_geometries()):
-        try:
-            prepared = prepare(A, geometry=geometry)
-            result = lsmr(prepared, b, **OPTIONS)
-            group = prepared.group(1)
-            stream = cupy.cuda.get_current_stream()
-            each = kernel_us(lambda g=group, s=stream: g.start(s)) / result.itn
-            good = quality(problem, result.x)["relative_residual"]
-            bad = "" if abs(good - RESIDUALS[name]) < 1e-6 and result.istop == 2 else "WRONG"
-            text = f"{each:.2f}{bad}"
-            if each < best[0]:
-                best = each, geometry
-        except Exception as error:
-            text = f"{type(error).__name__}: {str(error)[:80]}"
-        if not printed:
-            printed = True
-            print(f"  chosen {short(geometry)}: {text}")
-            continue
-        row.append(text)
-        if len(row) == (2 if geometry.threads == 544 else 4):
-            print(f"  {geometry.blocks:4d} x {geometry.threads}: " + "  ".join(row), flush=True)
-            row = []
-    fastest = prepare(A, geometry=best[1])
-    wall = median_ms(lambda: lsmr(fastest, b, **OPTIONS))
-    result = lsmr(fastest, b, **OPTIONS)
-    print(f"  best {short(best[1])}: kernel {best[0]:.2f}, wall {1e3 * wall / result.itn:.2f}")
+    chosen = prepare(A).geometry()
+    results: dict[str, list[str]] = {}
+    for lane_steps in (None, 4, 8):
+        for geometry in (chosen, *small_geometries()):
+            name_of = ("chosen " if geometry is chosen else "") + short(geometry)
+            try:
+                prepared = prepare(A, geometry=geometry, lane_steps=lane_steps)
+                result = lsmr(prepared, b, **OPTIONS)
+                group = prepared.group(1)
+                stream = cupy.cuda.get_current_stream()
+                each = kernel_us(lambda g=group, s=stream: g.start(s)) / result.itn
+                good = quality(problem, result.x)["relative_residual"]
+                again = lsmr(prepared, b, **OPTIONS)
+                bad = abs(good - RESIDUALS[name]) > 1e-6 or result.istop != 2
+                bad = bad or not bool((again.x == result.x).all())
+                text = f"{each:.2f}{' WRONG' * bad}"
+                if each < best[0]:
+                    best = each, prepared
+            except Exception as error:
+                text = f"{type(error).__name__}: {str(error)[:60]}"
+            results.setdefault(name_of, []).append(text)
+    print(f"{name}: us/it of the kernel with lane steps as chosen, 4, 8")
+    for name_of, texts in results.items():
+        print(f"  {name_of:34s} " + "  ".join(texts), flush=True)
+    wall = median_ms(lambda: lsmr(best[1], b, **OPTIONS))
+    result = lsmr(best[1], b, **OPTIONS)
+    print(
+        f"  best {short(best[1].geometry())}: kernel {best[0]:.2f}, "
+        f"wall {1e3 * wall / result.itn:.2f}, itn {result.itn}"
+    )
 
 
 def short(geometry: Geometry) -> str:
     """Return a geometry in a few letters."""
     text = f"{geometry.blocks}x{geometry.threads} t{geometry.together}"
-    text += " staged" * geometry.staged + " batched" * geometry.batched
+    text += " staged" * geometry.staged + f" b{geometry.batched}" + " cluster" * geometry.cluster
     text += f" ring {geometry.ring_steps}" * geometry.streamed + " stays" * geometry.matrix_stays
     return text
 

@@ -21,6 +21,7 @@ from asyncsparse_lab.gpu.device import DeviceFacts, device_facts
 MAX_THREADS: Final = 1024
 _MAX_GRID: Final = (2**31 - 1, 65_535, 65_535)
 _DEFAULT_DYNAMIC_SHARED: Final = 48 * 1024
+_PORTABLE_CLUSTER: Final = 8  # blocks of a cluster; more only where a kernel asks for it
 
 # (kernel hash, entry, device) -> kernel; a module stays loaded as long as the process lives.
 _LOADED: Final[dict[tuple[str, str, int], Kernel]] = {}
@@ -133,6 +134,11 @@ class Kernel:
         )
         self.parameter_bytes = self._parameter_bytes()
         self._dynamic_shared = _DEFAULT_DYNAMIC_SHARED
+        width, height, depth = self.limits.cluster
+        if width * height * depth > _PORTABLE_CLUSTER:
+            name = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
+            attribute = getattr(self._driver.CUfunction_attribute, name)
+            self._call("cuFuncSetAttribute", self._function, attribute, 1)
 
     def prepare(
         self,

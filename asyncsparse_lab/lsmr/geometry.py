@@ -38,6 +38,7 @@ FEW_THREADS: Final = 256  # several right-hand sides need many registers
 GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
+MAX_CLUSTER: Final = 16  # blocks; more than 8 are not portable (CUDA programming guide)
 MIN_RING_STEPS: Final = 16  # two chunks of 8
 RING_STEPS: Final = {4: 32, 8: 16}
 """Steps of a warp's ring by the bytes of an element: a third of an SM's memory is left to L1."""
@@ -68,13 +69,15 @@ class Geometry:
         Poll with relaxed loads and one fence instead of acquiring loads.
     blocks_per_sm : int
         Blocks that an SM must hold, for the compiler.
-    batched : bool
-        Load up to 8 entries of a lane before the first is used.
+    batched : int
+        1 loads up to 8 entries of a lane before the first is used, 2 exactly as many as there are.
     ring_steps : int
         Where it is not 0, each warp streams its slices through a ring of so many steps: a power
         of two, at least 16; a slice at a time.  Compute capability 9.0; one right-hand side.
     matrix_stays : bool
         Whether the matrix, streamed, is to stay in the L2 cache between the iterations.
+    cluster : bool
+        Whether all blocks are one cluster, of 16 at most.  Compute capability 9.0.
     """
 
     blocks: int
@@ -84,9 +87,10 @@ class Geometry:
     copies: int = 1
     poll_relaxed: bool = False
     blocks_per_sm: int = 1
-    batched: bool = False
+    batched: int = 0
     ring_steps: int = 0
     matrix_stays: bool = False
+    cluster: bool = False
 
     @property
     def workers(self) -> int:
@@ -114,7 +118,8 @@ class Geometry:
             "TOGETHER": self.together,
             "COPIES": self.copies,
             "POLL_RELAXED": int(self.poll_relaxed),
-            "BATCHED": int(self.batched),
+            "BATCHED": self.batched,
+            "CLUSTER": self.blocks if self.cluster else 0,
             "STREAMED": int(self.streamed),
             **self._ring_constants(dtype),
         }
@@ -236,6 +241,8 @@ def check_geometry(geometry: Geometry) -> None:
         raise InputError(f"threads={geometry.threads}: give a multiple of 32 from 64 to 1024")
     if not 1 <= geometry.copies <= 8:
         raise InputError(f"copies={geometry.copies}: give 1 to 8")
+    if geometry.cluster and geometry.blocks > MAX_CLUSTER:
+        raise InputError(f"blocks={geometry.blocks}: a cluster has {MAX_CLUSTER} at most")
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
     steps = geometry.ring_steps

@@ -145,8 +145,10 @@ class PersistentMatrix(PreparedMatrix):
         arguments.outcomes = outcomes.ctypes.data
         arguments.spin_limit = SPIN_LIMIT
         arguments.matrix_stays = int(geometry.matrix_stays)
+        # A cluster's blocks run at the same time anyway.
+        together = not geometry.cluster
         launch = kernel.prepare(
-            geometry.blocks, geometry.threads, shared, arguments, cooperative=True
+            geometry.blocks, geometry.threads, shared, arguments, cooperative=together
         )
         return Group(rhs, geometry, artifact, arguments, launch, outcomes, slots, buffers)
 

@@ -20,7 +20,10 @@
 #define STAGED 1  // this block's slices of A and A', and h, hbar, x, stay in shared memory
 #endif
 #ifndef BATCHED
-#define BATCHED 0  // up to 8 entries of a lane are loaded before the first is used
+#define BATCHED 0  // 1: up to 8 entries of a lane are loaded before the first is used; 2: exactly
+#endif             // as many as there are
+#ifndef CLUSTER
+#define CLUSTER 0  // the grid is one cluster of so many blocks
 #endif
 #ifndef STREAMED
 #define STREAMED 0  // each warp streams its slices through a ring in shared memory
@@ -50,6 +53,7 @@ static_assert(THREADS % WARP_THREADS == 0 && WORKER_WARPS >= 1 && THREADS <= 102
 constexpr int PARTS = STREAMED ? WORKER_WARPS : 1;  // of a block, each with slices of its own
 static_assert(RHS == 1 || RHS == 2 || RHS == 4);
 static_assert(!(STAGED && STREAMED));
+static_assert(BATCHED != 2 || (TOGETHER == 1 && RHS == 1 && !STREAMED));
 static_assert(REAL_BITS == 32 || REAL_BITS == 64);
 
 // A warp's share of a matrix: rows of about the same length, each on `1 << lanes_log2` lanes.

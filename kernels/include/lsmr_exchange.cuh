@@ -65,7 +65,12 @@ __device__ __forceinline__ double column_sum(const double (*values)[RHS], int32_
 
 struct Exchange {  // shared memory
   double partial[WORKER_WARPS][RHS];
+#if CLUSTER
+  double total[2][CLUSTER][RHS];     // of each block, which writes them here itself
+  double slots_x[3][RHS * CLUSTER];  // likewise
+#else
   double total[2][POLLING_WARPS][RHS];
+#endif
   double square_x[WORKER_WARPS][RHS];
   int32_t timed_out[2];  // by the parity of the exchange that ends the phase
 };
@@ -92,6 +97,62 @@ __device__ __forceinline__ bool is_empty(double value) {
   return static_cast<uint64_t>(__double_as_longlong(value)) == EMPTY;
 }
 
+#if CLUSTER
+// The same in a grid that is one cluster: a block writes its sums into the shared memory of all
+// others, and the cluster's barrier, several times faster than polling memory, is flag and fence.
+__device__ __forceinline__ uint32_t remote_address(const void* p, uint32_t rank) {
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(address)
+               : "r"(shared_address(p)), "r"(rank));
+  return address;
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+constexpr int SQUARE_X_BARRIER = 2;  // workers arrive once their sums of x are in shared memory
+
+__device__ __forceinline__ bool exchange(const LsmrArguments&, Exchange& shared, Place& place,
+                                         double (&sums)[RHS], const double* square_x = nullptr) {
+  const uint32_t parity = place.exchanges % 2;
+  ++place.exchanges;
+  if (place.works) {
+#pragma unroll
+    for (int r = 0; r < RHS; ++r) {
+      sums[r] = warp_sum(sums[r]);
+      if (place.lane == 0) shared.partial[place.warp][r] = sums[r];
+    }
+    worker_barrier();
+    if (threadIdx.x < CLUSTER) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) {
+        const double sum = column_sum<WORKER_WARPS>(shared.partial, r);
+        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(
+                         remote_address(&shared.total[parity][blockIdx.x][r], threadIdx.x)),
+                     "d"(sum)
+                     : "memory");
+      }
+    }
+  }
+  __syncwarp();
+  cluster_arrive();
+  if (place.works && square_x != nullptr) {
+#pragma unroll
+    for (int r = 0; r < RHS; ++r) {
+      const double sum = warp_sum(square_x[r]);
+      if (place.lane == 0) shared.square_x[place.warp][r] = sum;
+    }
+    asm volatile("bar.arrive %0, %1;" ::"n"(SQUARE_X_BARRIER), "n"(THREADS) : "memory");
+  }
+  cluster_wait();
+#pragma unroll
+  for (int r = 0; r < RHS; ++r) sums[r] = column_sum<CLUSTER>(shared.total[parity], r);
+  return true;
+}
+#else
 // sums: this worker's partial sums in, those of the grid out, to all threads. square_x: partial
 // sums that the scalar warp will exchange later, off the critical path; may be null.
 // False, for all threads of the block, once a block waited too long.
@@ -151,3 +212,4 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
   for (int r = 0; r < RHS; ++r) sums[r] = column_sum<POLLING_WARPS>(shared.total[parity], r);
   return !shared.timed_out[parity];
 }
+#endif

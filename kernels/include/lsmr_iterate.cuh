@@ -3,6 +3,46 @@
 
 #include "lsmr_solver.cuh"
 
+#if CLUSTER
+// The scalar warp: |x| of iteration j - 2 over the cluster, from the sums of phase B of j - 1. The
+// scalar warps poll their own shared memory, into which all others write.
+__device__ bool Solver::sum_square_x() {
+  const uint32_t turn = place.exchanges_x % 3, next_turn = (turn + 1) % 3;
+  ++place.exchanges_x;
+  asm volatile("bar.sync %0, %1;" ::"n"(SQUARE_X_BARRIER), "n"(THREADS) : "memory");
+  for (int i = place.lane; i < RHS * CLUSTER; i += WARP_THREADS) {
+    shared.exchange.slots_x[next_turn][i] = __longlong_as_double(static_cast<int64_t>(EMPTY));
+  }
+  __syncwarp();
+  for (int i = place.lane; i < RHS * CLUSTER; i += WARP_THREADS) {
+    const int32_t r = i / CLUSTER;
+    const double sum = column_sum<WORKER_WARPS>(shared.exchange.square_x, r);
+    const double* slot = &shared.exchange.slots_x[turn][r * CLUSTER + blockIdx.x];
+    asm volatile(
+        "st.relaxed.cluster.shared::cluster.f64 [%0], %1;" ::"r"(remote_address(slot, i % CLUSTER)),
+        "d"(sum)
+        : "memory");
+  }
+#pragma unroll
+  for (int r = 0; r < RHS; ++r) {
+    double sum = 0.0;
+    if (place.lane < CLUSTER) {
+      const double* slot = &shared.exchange.slots_x[turn][r * CLUSTER + place.lane];
+      uint64_t bits;
+      do {
+        asm volatile("ld.relaxed.cluster.shared::cta.u64 %0, [%1];"
+                     : "=l"(bits)
+                     : "r"(shared_address(slot))
+                     : "memory");
+      } while (bits == EMPTY);
+      sum = __longlong_as_double(static_cast<int64_t>(bits));
+    }
+    sum = warp_sum(sum);
+    if (place.lane == r) shared.normx[r] = sqrt(sum);
+  }
+  return true;
+}
+#else
 // The scalar warp: |x| of iteration j - 2 over the grid, from the sums of phase B of j - 1.
 __device__ bool Solver::sum_square_x() {
   const uint32_t turn = place.exchanges_x % 3, next_turn = (turn + 1) % 3;
@@ -31,6 +71,7 @@ __device__ bool Solver::sum_square_x() {
   }
   return __all_sync(~0u, in_time);
 }
+#endif
 
 // The scalar warp in phase A of iteration j: finish iteration j - 1, test iteration j - 2.
 __device__ void Solver::recur(int32_t j) {

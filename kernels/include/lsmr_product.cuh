@@ -65,6 +65,15 @@ __device__ __forceinline__ T load_entry(const T* p) {
   return __ldg(p);
 #endif
 }
+// Likewise, where the block's own copy is meant.
+template <class T>
+__device__ __forceinline__ T load_own_entry(const T* p) {
+#if STREAMED
+  return *p;
+#else
+  return load_entry(p);
+#endif
+}
 
 struct Nothing {
   __device__ __forceinline__ void operator()() const {}
@@ -116,6 +125,40 @@ __device__ __forceinline__ void add_batch(const int32_t* const (&columns)[AT_ONC
   }
 }
 
+// The sum of a lane's first STEPS entries; all loads before the first use.
+template <class Sum, int STEPS, class Gathered>
+__device__ __forceinline__ Sum sum_steps(const int32_t* columns, const Real* values,
+                                         const Gathered* x) {
+  Gathered gathered[STEPS];
+  Sum sum = 0;
+#pragma unroll
+  for (int k = 0; k < STEPS; ++k) gathered[k] = x[load_own_entry(columns + k * WARP_THREADS)];
+#pragma unroll
+  for (int k = 0; k < STEPS; ++k) {
+    sum +=
+        static_cast<Sum>(load_own_entry(values + k * WARP_THREADS)) * static_cast<Sum>(gathered[k]);
+  }
+  return sum;
+}
+
+constexpr uint32_t MANY_STEPS = 8;  // that are multiplied at a time
+
+template <class Sum, class Gathered>
+__device__ __forceinline__ Sum sum_exactly(const int32_t* columns, const Real* values,
+                                           const Gathered* x, uint32_t steps) {
+  switch (steps) {
+    case 0: return 0;
+    case 1: return sum_steps<Sum, 1>(columns, values, x);
+    case 2: return sum_steps<Sum, 2>(columns, values, x);
+    case 3: return sum_steps<Sum, 3>(columns, values, x);
+    case 4: return sum_steps<Sum, 4>(columns, values, x);
+    case 5: return sum_steps<Sum, 5>(columns, values, x);
+    case 6: return sum_steps<Sum, 6>(columns, values, x);
+    case 7: return sum_steps<Sum, 7>(columns, values, x);
+    default: return sum_steps<Sum, 8>(columns, values, x);
+  }
+}
+
 // For every row of the part: own = before(row) in the lane that owns the row, while its entries
 // load; after(row, own, sums) there once the sums of all right-hand sides are complete.
 // A warp multiplies AT_ONCE slices at a time, so that their loads are in flight together.
@@ -126,7 +169,7 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
                                          int32_t warps, int32_t lane, Before before, After after,
                                          Ready ready = {}) {
   using Own = decltype(before(0));
-  bool is_ready = !BATCHED || warp >= part.count;
+  bool is_ready = BATCHED != 1 || warp >= part.count;
   if (is_ready) ready();
   const auto meanwhile = [&]() {
     if (!is_ready) ready();
@@ -155,7 +198,13 @@ __device__ __forceinline__ void for_rows(const Part& part, const Gathered* x, in
       values[i] = part.values + first;
       most_steps = max(most_steps, slice[i].steps);
     }
-#if BATCHED
+#if BATCHED == 2
+    for (int32_t k = 0; k < most_steps; k += MANY_STEPS) {
+      const uint32_t steps = min(most_steps - k, int32_t(MANY_STEPS));
+      sums[0][0] +=
+          sum_exactly<Sum>(columns[0] + k * WARP_THREADS, values[0] + k * WARP_THREADS, x, steps);
+    }
+#elif BATCHED == 1
     if (most_steps <= 1) {
       add_batch<1>(columns, values, slice, 0, x, sums, meanwhile);
     } else if (most_steps <= 4) {

@@ -16,7 +16,6 @@ constexpr uint32_t CHUNK_STEPS = RING_STEPS < 32 ? 8 : 16;
 constexpr uint32_t CHUNKS = RING_STEPS / CHUNK_STEPS;
 constexpr uint32_t STEP_BYTES = WARP_THREADS * (sizeof(int32_t) + sizeof(Real));
 constexpr int32_t ROWS_AHEAD = 1024;  // of the vectors that a warp owns, asked into the L2 cache
-constexpr uint32_t MANY_STEPS = 8;    // that are multiplied at a time
 static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1);
 
 // Policies of the L2 cache (PTX ISA, "createpolicy").
@@ -185,35 +184,6 @@ struct Stream {  // all lanes of a warp hold the same
   }
 };
 
-// The sum of a lane's next STEPS entries, which lie in one piece in the ring; all loads before the
-// first use.
-template <int STEPS>
-__device__ __forceinline__ Real sum_steps(const int32_t* columns, const Real* values,
-                                          const Real* x) {
-  Real gathered[STEPS], sum = 0;
-#pragma unroll
-  for (int k = 0; k < STEPS; ++k) gathered[k] = x[columns[k * WARP_THREADS]];
-#pragma unroll
-  for (int k = 0; k < STEPS; ++k) sum += values[k * WARP_THREADS] * gathered[k];
-  return sum;
-}
-__device__ __forceinline__ Real sum_in_one_piece(const Ring& ring, uint32_t place, uint32_t steps,
-                                                 const Real* x) {
-  const int32_t* columns = ring.columns + place;
-  const Real* values = ring.values + place;
-  switch (steps) {
-    case 0: return 0;
-    case 1: return sum_steps<1>(columns, values, x);
-    case 2: return sum_steps<2>(columns, values, x);
-    case 3: return sum_steps<3>(columns, values, x);
-    case 4: return sum_steps<4>(columns, values, x);
-    case 5: return sum_steps<5>(columns, values, x);
-    case 6: return sum_steps<6>(columns, values, x);
-    case 7: return sum_steps<7>(columns, values, x);
-    default: return sum_steps<8>(columns, values, x);
-  }
-}
-
 // The sum of a lane's entries in a slice that does not lie in one piece.
 __device__ __forceinline__ Real sum_in_pieces(const LsmrArguments& g, Stream& stream,
                                               uint32_t steps, const Real* x, int32_t lane) {
@@ -265,7 +235,9 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
     const uint32_t step = (stream.chunk * CHUNK_STEPS + stream.offset) % RING_STEPS;
     if (steps <= MANY_STEPS && step + steps <= RING_STEPS) {
       stream.await(steps);
-      sum[0] = sum_in_one_piece(*stream.ring, step * WARP_THREADS + lane, steps, x);
+      const uint32_t place = step * WARP_THREADS + lane;
+      sum[0] =
+          sum_exactly<Real>(stream.ring->columns + place, stream.ring->values + place, x, steps);
       stream.advance(g, steps, lane);
     } else {
       sum[0] = sum_in_pieces(g, stream, steps, x, lane);
