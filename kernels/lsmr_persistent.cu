@@ -16,12 +16,6 @@
 #include "lsmr_start.cuh"
 #include "lsmr_verify.cuh"
 
-#if CLUSTER
-#define ONE_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define ONE_CLUSTER
-#endif
-
 extern "C" __global__ void ONE_CLUSTER __launch_bounds__(THREADS, MIN_BLOCKS)
     lsmr_persistent(const __grid_constant__ LsmrArguments g) {
   extern __shared__ __align__(16) char dynamic[];
@@ -58,11 +52,8 @@ extern "C" __global__ void ONE_CLUSTER __launch_bounds__(THREADS, MIN_BLOCKS)
   for (int i = threadIdx.x; i < 3 * RHS * CLUSTER; i += THREADS) {
     shared.exchange.slots_x[0][i] = __longlong_as_double(static_cast<int64_t>(EMPTY));
   }
-  cluster_arrive();  // no block writes into the memory of one that has not begun
-  cluster_wait();
-#else
-  block_barrier();
 #endif
+  meet();
 #if STREAMED
   if (place.works) solver.stream.begin(g, dynamic, place.warp, place.lane);
 #endif
@@ -76,12 +67,7 @@ extern "C" __global__ void ONE_CLUSTER __launch_bounds__(THREADS, MIN_BLOCKS)
     for (int r = 0; r < RHS; ++r) ok = ok && shared.code[r] >= 0;
     ok = ok && solver.verify();
   }
-#if CLUSTER
-  cluster_arrive();  // nor of one that is gone
-  cluster_wait();
-#else
-  block_barrier();
-#endif
+  meet();
   if (!ok) {
     int32_t failure =
         shared.exchange.timed_out[0] || shared.exchange.timed_out[1] ? BARRIER_TIMED_OUT : RUNNING;

@@ -3,13 +3,13 @@
 #include "lsmr_arguments.cuh"
 #include "lsmr_exchange.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void ONE_CLUSTER __launch_bounds__(THREADS)
     lsmr_probe(const __grid_constant__ LsmrArguments g) {
   __shared__ Exchange shared;
   const int32_t warp = threadIdx.x / WARP_THREADS;
   Place place = {int32_t(threadIdx.x % WARP_THREADS), warp, warp < WORKER_WARPS, 0u, 0u};
   if (threadIdx.x == 0) shared.timed_out[0] = shared.timed_out[1] = 0;
-  block_barrier();
+  meet();
   const uint32_t count = gridDim.x * WORKERS;
   const uint32_t mine = blockIdx.x * WORKERS + threadIdx.x;
   Real value = Real(1);
@@ -23,5 +23,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     in_time = exchange(g, shared, place, sums);
     if (place.works) value = g.u[(mine + WORKERS + round) % count];
   }
+  meet();
   if (threadIdx.x == 0 && blockIdx.x == 0) g.outcomes[0].code = in_time ? double(value) : -4.0;
 }

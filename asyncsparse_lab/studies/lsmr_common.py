@@ -238,7 +238,9 @@ def floor_us(geometry: Geometry, rounds: int = 2000) -> float:
         maxiter=rounds,
         spin_limit=1 << 22,
     )
-    launch = kernel.prepare(geometry.blocks, geometry.threads, 0, arguments, cooperative=True)
+    launch = kernel.prepare(
+        geometry.blocks, geometry.threads, 0, arguments, cooperative=not geometry.cluster
+    )
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
     found = []
     for _ in range(3):

@@ -14,6 +14,12 @@
 #include "lsmr_arguments.cuh"
 #include "lsmr_scalars.cuh"
 
+#if CLUSTER
+#define ONE_CLUSTER __cluster_dims__(CLUSTER, 1, 1)  // of a kernel
+#else
+#define ONE_CLUSTER
+#endif
+
 constexpr uint64_t EMPTY = ~0ull;  // a NaN that no sum of squares can be
 constexpr int POLLING_WARPS = WORKER_WARPS < 5 ? WORKER_WARPS : 5;  // a thread a block of 132
 
@@ -213,3 +219,14 @@ __device__ __forceinline__ bool exchange(const LsmrArguments& g, Exchange& share
   return !shared.timed_out[parity];
 }
 #endif
+
+// At the beginning and at the end: no block of a cluster writes into the memory of one that has not
+// begun, or is gone.
+__device__ __forceinline__ void meet() {
+#if CLUSTER
+  cluster_arrive();
+  cluster_wait();
+#else
+  block_barrier();
+#endif
+}
