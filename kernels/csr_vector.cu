@@ -15,49 +15,27 @@
 #define THREADS 128
 #endif
 
-// What some lanes are to do: rows first .. last - 1, non-zeros begin .. end - 1.
-struct Work {
-  int32_t row = 0;
-  int32_t last = 0;
-  int32_t begin = 0;
-  int32_t end = 0;
-  int32_t piece = 0;
-  int32_t pieces = 0;  // 0: not a piece of a row
-  int64_t slot = 0;
-};
-
-__device__ __forceinline__ Work find_work(const CsrArguments& g, int64_t number) {
-  Work work;
-  if (number >= g.task_count) return work;
-  CsrTask task;
+// What some lanes are to do; nothing, beyond the last task.
+__device__ __forceinline__ CsrTask find_task(const CsrArguments& g, int64_t number) {
+  if (number >= g.task_count) return {};
   if (g.tasks != nullptr) {
-    const int4 read = __ldg(reinterpret_cast<const int4*>(g.tasks) + number);
-    task = {read.x, read.y, read.z, read.w};
-  } else {
-    const auto row = static_cast<int32_t>(number * g.rows_per_task);
-    const auto left = static_cast<int32_t>(g.m - row);
-    task = {row, left < g.rows_per_task ? left : g.rows_per_task, 0, 0};
+    const auto* halves = reinterpret_cast<const int4*>(g.tasks + number);
+    const int4 first = __ldg(halves);
+    const int4 second = __ldg(halves + 1);
+    return {first.x, first.y, first.z, first.w, second.x, second.y, second.z, 0};
   }
-  work.row = task.row;
-  work.last = task.row + (task.rows != 0 ? task.rows : 1);
-  work.begin = __ldg(g.indptr + work.row);
-  work.end = __ldg(g.indptr + work.last);
-  if (task.rows == 0) {
-    work.piece = task.piece;
-    work.pieces = (work.end - work.begin + g.piece_length - 1) / g.piece_length;
-    work.slot = task.slot;
-    work.begin += task.piece * g.piece_length;
-    if (task.piece != work.pieces - 1) work.end = work.begin + g.piece_length;
-  }
-  return work;
+  const auto row = static_cast<int32_t>(number * g.rows_per_task);
+  const auto left = static_cast<int32_t>(g.m - row);
+  const int32_t rows = left < g.rows_per_task ? left : g.rows_per_task;
+  return {row, rows, __ldg(g.indptr + row), __ldg(g.indptr + row + rows), 0, 0, 0, 0};
 }
 
 // Leaves a piece's sums behind; the last of a row's pieces to do so adds all of them up.
 template <class Tile>
 __device__ __forceinline__ void close_piece(const CsrArguments& g, Tile& tile, int64_t tile_number,
-                                            const Work& work) {
-  const int64_t first = tile_number * g.slots + work.slot;
-  tile.leave(g.partials + (first + work.piece) * Tile::COLUMNS);
+                                            const CsrTask& task) {
+  const int64_t first = tile_number * g.slots + task.slot;
+  tile.leave(g.partials + (first + task.piece) * Tile::COLUMNS);
   // Every lane's sums have to be seen by who takes a later number.
   __threadfence();
   __syncwarp(tile.lanes());
@@ -65,11 +43,11 @@ __device__ __forceinline__ void close_piece(const CsrArguments& g, Tile& tile, i
   int32_t number = 0;
   if (tile.lane() == 0) number = atomicAdd(&g.counters[first], 1);
   number = __shfl_sync(tile.lanes(), number, 0, Tile::LANES);
-  if (number != work.pieces - 1) return;
+  if (number != task.pieces - 1) return;
   __threadfence();
   tile.clear();
 #pragma unroll 4
-  for (int32_t piece = 0; piece < work.pieces; ++piece)
+  for (int32_t piece = 0; piece < task.pieces; ++piece)
     tile.collect(g.partials + (first + piece) * Tile::COLUMNS);
   tile.close_row();
   if (tile.lane() == 0) g.counters[first] = 0;  // for the next launch
@@ -86,27 +64,28 @@ __device__ __forceinline__ void multiply(const CsrArguments& g) {
   const uint32_t block = g.columns_first ? blockIdx.x / tiles : blockIdx.x % blocks;
   const uint32_t tile_number = g.columns_first ? blockIdx.x % tiles : blockIdx.x / blocks;
   const int64_t number = int64_t{block} * GROUPS + threadIdx.x / LANES;
-  const Work work = find_work(g, number);
-  Tile tile(g, int64_t{tile_number} * Tile::COLUMNS, work.row);
+  const CsrTask task = find_task(g, number);
+  const int32_t last = task.row + task.rows;
+  Tile tile(g, int64_t{tile_number} * Tile::COLUMNS, task.row);
 
-  int32_t row = work.row;
+  int32_t row = task.row;
   const auto end_of = [&](int32_t of) {
-    return of < work.last && work.pieces == 0 ? __ldg(g.indptr + of + 1) : NEVER;
+    return of < last && task.pieces == 0 ? __ldg(g.indptr + of + 1) : NEVER;
   };
   int32_t row_end = end_of(row);
   int32_t next_end = end_of(row + 1);
   int32_t index = 0;
   uint32_t value = 0;
-  int32_t place = work.begin + tile.lane();
+  int32_t place = task.begin + tile.lane();
   const auto fetch = [&] {
-    const bool there = place < work.end;
+    const bool there = place < task.end;
     index = there ? __ldg(g.indices + place) : 0;
     value = there ? __ldg(g.values + place) : 0;
     place += LANES;
   };
   fetch();
   // All lanes of the warp stay together, as long as the longest of their streams.
-  const int32_t length = Tile::longest(work.end - work.begin);
+  const int32_t length = Tile::longest(task.end - task.begin);
   // Two batches in turn: a lane that is ahead writes the one that no other reads any more.
   __shared__ __align__(16) int32_t indices[2][THREADS];
   __shared__ __align__(16) float factors[2][THREADS];
@@ -118,11 +97,11 @@ __device__ __forceinline__ void multiply(const CsrArguments& g) {
     fetch();
 #pragma unroll 1
     for (int step = 0; step < LANES && done + step < length; step += STEP) {
-      const int32_t first = work.begin + done + step;
+      const int32_t first = task.begin + done + step;
       typename Tile::BRow rows[STEP];
 #pragma unroll
       for (int i = 0; i < STEP; ++i)
-        rows[i] = tile.read(indices[turn][own + step + i], first + i < work.end);
+        rows[i] = tile.read(indices[turn][own + step + i], first + i < task.end);
       float factor[STEP];
 #pragma unroll
       for (int i = 0; i < STEP; ++i) factor[i] = factors[turn][own + step + i];
@@ -137,10 +116,10 @@ __device__ __forceinline__ void multiply(const CsrArguments& g) {
       }
     }
   }
-  if (work.pieces != 0) {
-    close_piece(g, tile, tile_number, find_work(g, number));  // read anew, to save registers
+  if (task.pieces != 0) {
+    close_piece(g, tile, tile_number, find_task(g, number));  // read anew, to save registers
   } else {
-    for (; row < work.last; ++row) tile.close_row();
+    for (; row < last; ++row) tile.close_row();
   }
 }
 

@@ -28,8 +28,12 @@ UNALIGNED_ENTRY: Final = "csr_spmm_unaligned"
 UNALIGNED_COLUMNS: Final = 256
 
 _AHEAD: Final = 4 * WARP  # how far beyond the last non-zero positions are counted
-_STREAM: Final = 32  # non-zeros that a task of short rows should have, to keep loads on their way
-_MOST_ROWS: Final = 16
+# Non-zeros that a task of short rows should have: enough to pay for its first loads, of which each
+# waits for the one before, and few enough that places which are done early find another task.
+_LEAST_STREAM: Final = 32
+_LONGEST_STREAM: Final = 128
+_TASKS_OF_A_PLACE: Final = 3
+_MOST_ROWS: Final = 32
 _LEAST_PIECE: Final = 32
 _LONGEST_PIECE: Final = 1024
 _ROW_COST: Final = 2  # of writing a row of C, in non-zeros
@@ -37,7 +41,7 @@ _L2_SHARE_BYTES: Final = 24 << 20  # of B: this much stays in L2 whatever the or
 
 
 class CsrArguments(ctypes.Structure):
-    """Mirror of ``CsrArguments`` in ``kernels/include/csr_arguments.cuh`` (120 bytes)."""
+    """Mirror of ``CsrArguments`` in ``kernels/include/csr_arguments.cuh`` (112 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
@@ -47,8 +51,7 @@ class CsrArguments(ctypes.Structure):
         ("c_row_bytes", ctypes.c_int64),
         ("b_row_bytes", ctypes.c_uint32),
         *((name, ctypes.c_int32)
-          for name in ("task_count", "rows_per_task", "piece_length", "slots", "column_tiles",
-                       "columns_first")),
+          for name in ("task_count", "rows_per_task", "slots", "column_tiles", "columns_first")),
     )  # fmt: skip
 
 
@@ -86,7 +89,7 @@ class RowTasks:
     ) -> RowTasks:
         """Share out the rows.
 
-        A row of more than two pieces' length is cut; pieces come first, then the other rows in
+        A row of more than one and a half pieces is cut; pieces come first, then the other rows in
         their order, so that neighbours find each other's rows of B in L1.
 
         Parameters
@@ -103,23 +106,40 @@ class RowTasks:
         lengths = np.diff(indptr)
         m, nnz = len(lengths), int(indptr[-1])
         fair = nnz * column_tiles // max(places, 1)  # non-zeros of a task if each place had one
-        piece = piece_length or -(-min(max(2 * fair, _LEAST_PIECE), _LONGEST_PIECE) // WARP) * WARP
+        # One place multiplies a piece while the others multiply their share: half of that is short.
+        piece = piece_length or -(-min(max(fair // 2, _LEAST_PIECE), _LONGEST_PIECE) // WARP) * WARP
+        stream = min(max(fair // _TASKS_OF_A_PLACE, _LEAST_STREAM), _LONGEST_STREAM)
         rows = rows_per_task or max(
-            1, min(_MOST_ROWS, _STREAM * m // max(nnz, 1), m * column_tiles // max(places, 1))
+            1, min(_MOST_ROWS, stream * m // max(nnz, 1), m * column_tiles // max(places, 1))
         )
         ends = indptr[np.minimum(np.arange(rows, m + rows, rows), m)]
         longest = int(np.diff(ends, prepend=0).max(initial=0))
-        if longest <= 2 * piece:
+        limit = 3 * piece // 2
+        if longest <= limit:
             return cls(None, -(-m // rows), rows, piece, 0)
-        pieces, slots = _pieces(lengths, piece)
-        budget = max(1, min(_STREAM + _ROW_COST, (fair or 1) + _ROW_COST))
-        tasks = np.concatenate([pieces, _runs(lengths, 2 * piece, budget)])
+        pieces, slots = _pieces(lengths, piece, limit)
+        runs = _runs(lengths, limit, _ROW_COST + min(stream, max(fair, 1)))
+        tasks = np.concatenate([pieces, runs])
         return cls(tasks, len(tasks), rows, piece, slots)
 
+    def table(self, indptr: Any) -> Any:
+        """Return the tasks as the kernel reads them, int32 count x 8; there have to be any."""
+        first, rows, piece, slot = self.tasks.T
+        table = np.zeros((self.count, 8), dtype=np.int32)
+        is_piece = rows == 0
+        table[:, 0], table[:, 1] = first, np.maximum(rows, 1)
+        begin = indptr[first] + piece * self.piece_length
+        end = indptr[first + table[:, 1]]
+        table[:, 5] = np.where(is_piece, -(-(end - indptr[first]) // self.piece_length), 0)
+        table[:, 2] = begin
+        table[:, 3] = np.where(is_piece, np.minimum(end, begin + self.piece_length), end)
+        table[:, 4], table[:, 6] = piece, slot
+        return table
 
-def _pieces(lengths: Any, piece: int) -> tuple[Any, int]:
+
+def _pieces(lengths: Any, piece: int, limit: int) -> tuple[Any, int]:
     """Return the tasks of the rows that are cut, and how many slots they take."""
-    rows = np.flatnonzero(lengths > 2 * piece)
+    rows = np.flatnonzero(lengths > limit)
     counts = -(-lengths[rows] // piece)
     firsts = np.cumsum(counts) - counts
     slots = int(counts.sum())
@@ -222,7 +242,7 @@ def launch_csr(kernel: Variant, artifact: Artifact, product: Product, output: An
         tasks = RowTasks.of(A.indptr, *key)
         if tasks.tasks is None:
             return tasks
-        return replace(tasks, tasks=cupy.asarray(tasks.tasks))
+        return replace(tasks, tasks=cupy.asarray(tasks.table(A.indptr)))
 
     A = product.device_csr
     tasks, preprocess_us = product.converted(f"csr-tasks{key}", share_out)
@@ -309,7 +329,6 @@ def csr_arguments(A: DeviceCsr, tasks: RowTasks, plan: CsrPlan, B: Any, C: Any) 
         b_row_bytes=B.strides[0],
         task_count=tasks.count,
         rows_per_task=tasks.rows_per_task,
-        piece_length=tasks.piece_length,
         slots=tasks.slots,
         column_tiles=plan.column_tiles,
         columns_first=plan.columns_first,

@@ -4,14 +4,19 @@
 
 #include "types.cuh"
 
-// Successive rows that some lanes of a warp compute, or a piece of one long row.
-struct CsrTask {
+// Successive rows that some lanes of a warp compute, or a piece of one long row. Where its
+// non-zeros are is said again, so that no load waits for one of indptr.
+struct alignas(16) CsrTask {
   int32_t row;
-  int32_t rows;   // 0 for a piece of a row
-  int32_t piece;  // of the row's pieces, from 0 on
-  int32_t slot;   // of the row's first piece, among the partial sums
+  int32_t rows;
+  int32_t begin;  // first non-zero, and the one after the last
+  int32_t end;
+  int32_t piece;   // of the row's pieces, from 0 on
+  int32_t pieces;  // 0: whole rows
+  int32_t slot;    // of the row's first piece, among the partial sums
+  int32_t unused;
 };
-static_assert(sizeof(CsrTask) == 16, "tasks are int32 [tasks][4] on the host");
+static_assert(sizeof(CsrTask) == 32, "tasks are int32 [tasks][8] on the host");
 
 struct CsrArguments {
   const int32_t* indptr;
@@ -28,9 +33,8 @@ struct CsrArguments {
   uint32_t b_row_bytes;
   int32_t task_count;
   int32_t rows_per_task;
-  int32_t piece_length;  // non-zeros of a piece
   int32_t slots;
   int32_t column_tiles;
   int32_t columns_first;  // whether neighbouring thread blocks share rows of A, not columns of B
 };
-static_assert(sizeof(CsrArguments) == 120, "the Python mirror is 120 bytes");
+static_assert(sizeof(CsrArguments) == 112, "the Python mirror is 112 bytes");
