@@ -307,7 +307,7 @@ def _with_least_bytes(record: Record, product: Product) -> Record:
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the records with columns ``peer.*`` beside them, for claims about other codes."""
-    from asyncsparse_lab.studies.suite_tables import with_peer_columns
+    from asyncsparse_lab.studies.suite_claims import with_peer_columns
 
     return with_peer_columns(frame)
 
@@ -347,11 +347,13 @@ def draw(
         "profile": suite_profile.profile(evaluation),
         "wins": suite_profile.wins(evaluation),
         "targets": suite_tables.targets(evaluation),
+        "means": suite_tables.means(evaluation),
         "summary": suite_tables.summary(evaluation),
         "reasons": suite_reasons.reasons(evaluation, claims),
         "agreement": suite_tables.agreement_table(evaluation),
         "peers": suite_tables.peers_table(evaluation),
         "matrices": suite_tables.matrices_table(evaluation),
+        "times": suite_tables.times_table(evaluation),
     }
     if len(evaluation.search):
         items["search"] = suite_tables.search_table(evaluation)

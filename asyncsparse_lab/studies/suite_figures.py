@@ -229,7 +229,7 @@ def columns(evaluation: Evaluation, claims: pd.DataFrame) -> Drawing:
     import pandas as pd
     from matplotlib import pyplot as plt
 
-    sizes = sorted(set(evaluation.rows.loc[evaluation.rows["status"] == "passed", "n"].astype(int)))
+    sizes = evaluation.drawn_sizes
     tables = {n: evaluation.compared(n) for n in sizes}
     names = shown(evaluation, evaluation.compared())
     agree = evaluation.peers_agree

@@ -124,6 +124,11 @@ class Evaluation:
         ]
 
     @cached_property
+    def drawn_sizes(self) -> list[int]:
+        """Every n at which something passed, the smallest first."""
+        return sorted(set(self.rows.loc[self.rows["status"] == "passed", "n"].astype(int)))
+
+    @cached_property
     def facts(self) -> pd.DataFrame:
         """Of each matrix, by name: m, k, nnz, density, label, and whether it is in which suite."""
         first = self.rows.drop_duplicates("matrix").set_index("matrix")

@@ -12,6 +12,7 @@ import numpy as np
 from asyncsparse_lab.records.frame import geometric_mean
 from asyncsparse_lab.records.peers import AGREEMENT, read_series, run_facts
 from asyncsparse_lab.studies.base import Table
+from asyncsparse_lab.studies.suite import SUITES
 from asyncsparse_lab.studies.suite_frame import (
     AUTO,
     BCSR,
@@ -22,7 +23,6 @@ from asyncsparse_lab.studies.suite_frame import (
     BESTS,
     CLASSES,
     OUR_WCSR,
-    OURS,
     WCSR,
     Evaluation,
     codes,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LARGE: Final = 100_000
 """Non-zeros above which no ratio may be below the last target."""
-FEWEST: Final = 5
-"""Matrices over which a mean is worth telling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ def peers_table(evaluation: Evaluation) -> Table:
 
 
 def matrices_table(evaluation: Evaluation) -> Table:
-    """Return the times of each matrix."""
+    """Return of each matrix what auto chose and took, and who else was the fastest."""
     table = evaluation.compared()
     facts = evaluation.facts.reindex(table.index)
     lines = facts[["label", "m", "k", "nnz"]].rename(columns={"label": "matrix"}).copy()
@@ -222,19 +220,63 @@ def matrices_table(evaluation: Evaluation) -> Table:
     lines["chosen"] = auto["params.chosen"].reindex(table.index) if "params.chosen" in auto else ""
     lines["floor, us"] = _floors(evaluation).reindex(table.index)
     lines["auto, us"] = table[AUTO]
-    others = [name for name in (*OURS[1:], *evaluation.libraries(table), *codes()) if name in table]
-    for name in others:
-        lines[f"{name}, us"] = table[name]
-    flops = 2.0 * facts["nnz"] * evaluation.n
-    lines["auto, useful TFLOPS"] = flops / table[AUTO] / 1e6
-    for best in (BEST_LIVE, BEST_OF_ALL, BEST_OURS):
-        if best in table:
-            lines[f"{best} / auto"] = table[best] / table[AUTO]
+    lines["TFLOPS"] = 2.0 * facts["nnz"] * evaluation.n / table[AUTO] / 1e6
+    fastest = (
+        ("library", [*evaluation.libraries(table)]),
+        ("peer", [name for name in codes() if name in table]),
+    )
+    for kind, names in fastest:
+        if names:
+            times = table[names].dropna(how="all")
+            lines[f"best {kind}"] = times.idxmin(axis=1).reindex(table.index).fillna("")
+            lines[f"{kind} / auto"] = times.min(axis=1).reindex(table.index) / table[AUTO]
+    lines["our best / auto"] = table[BEST_OURS] / table[AUTO]
     return Table(
         lines.reset_index(drop=True),
         f"Every matrix at n = {evaluation.n}, cold L2, bf16 out, densest first. The floor is an "
         "empty kernel, or A's values, the rows of B that are needed and C at the measured rate of "
-        "HBM, whichever takes longer." + _without_peers(evaluation),
+        "HBM, whichever takes longer; ratios above 1 are for auto." + _without_peers(evaluation),
+    )
+
+
+def times_table(evaluation: Evaluation) -> Table:
+    """Return the time of everybody on each matrix."""
+    table = evaluation.compared()
+    kernels = sorted(set(evaluation.drawn.loc[evaluation.drawn["role"] == "ours", "who"]))
+    names = [AUTO, BCSR, WCSR, *kernels, *evaluation.libraries(table), *codes()]
+    lines = table[[name for name in names if name in table]].copy()
+    lines.insert(0, "matrix", evaluation.facts["label"].reindex(table.index))
+    return Table(
+        lines.reset_index(drop=True),
+        f"Microseconds at n = {evaluation.n}, cold L2, bf16 out; kernels of several configurations "
+        "at the best of them, recorded peers with the zeroing of C." + _without_peers(evaluation),
+    )
+
+
+def means(evaluation: Evaluation) -> Table:
+    """Return auto's speed over the best of others at every n, by suite and class of density."""
+    import pandas as pd
+
+    lines = []
+    sizes = evaluation.drawn_sizes
+    for n in sizes:
+        table = evaluation.compared(n)
+        for suite in SUITES:
+            own = table[evaluation.facts[suite].reindex(table.index)]
+            for rival in (BEST_LIVE, BEST_OF_ALL, BEST_SPARSE, BEST_OURS):
+                if rival not in own or own[rival].isna().all():
+                    continue
+                ratio = (own[rival] / own[AUTO]).dropna().to_frame("ratio")
+                line: dict[str, Any] = {"n": n, "suite": suite, "over": rival}
+                for name in CLASSES:
+                    line[name] = geometric_mean(evaluation.in_class(name, ratio)["ratio"])
+                large = evaluation.facts["nnz"].reindex(ratio.index) > LARGE
+                line["lowest, large"] = ratio.loc[large, "ratio"].min()
+                lines.append(line)
+    return Table(
+        pd.DataFrame(lines),
+        "Speed of auto at every n, geometric means by density, cold L2, bf16 out; 'large' are "
+        f"matrices above {LARGE:,} non-zeros. Recorded peers count where libraries agree.",
     )
 
 
@@ -318,62 +360,3 @@ def greedy(behind: pd.DataFrame, count: int = 8) -> dict[str, int]:
         order[str(behind.index[place])] = len(order) + 1
         best = reached[place]
     return order
-
-
-def with_peer_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return records with what claims say of other codes, at n = 1024 where not said.
-
-    ``peer.over_accspmm``, ``peer.over_flashsparse`` (the article's WCSR over them, on the rows of
-    ``wcsr-paper``), ``peer.accspmm_tflops``, ``peer.flashsparse_tflops`` (on the same rows),
-    ``peer.all_fall`` (1 if the useful TFLOPS of every code fall from n = 256 to 1024 at a density
-    of 1 % and more, else 0), ``peer.bcsr_passes_percent`` (the density from which BCSR passes all
-    baselines; 100 if none).  NaN where libraries measured live do not agree with recorded ones.
-    """
-    out = frame.assign(**dict.fromkeys(_PEER_COLUMNS, math.nan))
-    cold = frame[(frame["status"] == "passed") & (frame["l2"] == "cold")]
-    for gpu in sorted(set(cold["gpu"])):
-        evaluation = Evaluation.of(frame, n=int(cold.loc[cold["gpu"] == gpu, "n"].max()), gpu=gpu)
-        out["peer.all_fall"] = float(_codes_fall(evaluation))
-        for n in sorted(set(cold["n"])):
-            here = (out["gpu"] == gpu) & (out["n"] == n)
-            table = evaluation.compared(n)
-            if BEST_OF_ALL not in table:
-                continue
-            out.loc[here, "peer.bcsr_passes_percent"] = bcsr_passes(evaluation, table)
-            own = here & (out["variant"] == "wcsr-paper") & (out["l2"] == "cold")
-            names = out.loc[own, "matrix"]
-            flops = 2.0 * out.loc[own, "nnz"] * n
-            for key, series in (("accspmm", ("AccSpMM",)), ("flashsparse", _FLASHSPARSE)):
-                times = table[list(series)].min(axis=1).reindex(names).to_numpy()
-                out.loc[own, f"peer.over_{key}"] = times / table[WCSR].reindex(names).to_numpy()
-                out.loc[own, f"peer.{key}_tflops"] = flops / times / 1e6
-    return out
-
-
-_FLASHSPARSE: Final = ("FlashSparse fp16", "FlashSparse tf32")
-_PEER_COLUMNS: Final = (
-    "peer.over_accspmm", "peer.over_flashsparse", "peer.accspmm_tflops",
-    "peer.flashsparse_tflops", "peer.all_fall", "peer.bcsr_passes_percent",
-)  # fmt: skip
-
-
-def _codes_fall(evaluation: Evaluation) -> bool:
-    dense = evaluation.peers[evaluation.peers["density"] >= CLASSES[">= 1 %"][0]]
-    means = dense.groupby(["series", "n"])["useful_tflops"].agg(geometric_mean).unstack("n")
-    return bool((means.loc[codes(), 1024] < means.loc[codes(), 256]).all())
-
-
-def bcsr_passes(evaluation: Evaluation, table: pd.DataFrame) -> float:
-    """Return the density in % from which BCSR's mean is above every baseline's; 100 if none.
-
-    For the matrices of at least that density, at least five, the geometric mean of BCSR's speed
-    over each library and each recorded peer is above 1.
-    """
-    names = [*evaluation.libraries(table), *codes()]
-    both = table[names].div(table[BCSR], axis=0).map(math.log)  # densest first
-    enough = both.expanding(min_periods=1).mean().iloc[FEWEST - 1 :]
-    passes = (enough.fillna(0.0) > 0).all(axis=1)
-    if not passes.any():
-        return 100.0
-    last = passes[passes].index[-1]
-    return 100.0 * float(evaluation.facts["density"].loc[last])

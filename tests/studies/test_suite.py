@@ -19,7 +19,7 @@ from asyncsparse_lab.records.peers import best_of_series, load_peers
 from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.product import Product
-from asyncsparse_lab.studies import suite, suite_tables
+from asyncsparse_lab.studies import suite, suite_claims, suite_tables
 from asyncsparse_lab.studies.base import Case, Drawing
 from asyncsparse_lab.studies.suite_frame import (
     AUTO,
@@ -272,7 +272,8 @@ def test_every_picture_and_table(
     items = draw_in_theme(suite, frame, claims_frame("suite"))
     assert set(items) == {
         *("speedup", "throughput", "columns", "profile", "wins"),
-        *("targets", "summary", "reasons", "agreement", "peers", "matrices", "search"),
+        *("targets", "means", "summary", "reasons", "agreement", "peers"),
+        *("matrices", "times", "search"),
     }
     sentences = items["reasons"].data["here"] + items["reasons"].data["because"]
     assert len(sentences) == 5
@@ -281,7 +282,13 @@ def test_every_picture_and_table(
     for item in items.values():
         assert len(item.data)
         assert "Recorded peers are not drawn" not in item.caption
-    assert len(items["matrices"].data) == 96
+    assert len(items["matrices"].data) == len(items["times"].data) == 96
+    columns = {"best library", "library / auto", "best peer", "peer / auto", "floor, us"}
+    assert columns <= set(items["matrices"].data)
+    means = items["means"].data
+    assert set(zip(means["n"], means["suite"], strict=True)) == {
+        (n, name) for n in suite.COLUMNS for name in suite.SUITES
+    }
     assert set(items["targets"].data["reached"]) <= {"yes", "no", ""}
     found = items["agreement"].data
     assert found["agrees"].all()
@@ -371,10 +378,10 @@ def test_bcsr_passes_from_a_density_on(frame: pd.DataFrame) -> None:
     for name in (*baselines, "AccSpMM", "DTC-SpMM", "Voltrix-SpMM", "FlashSparse fp16",
                  "FlashSparse tf32"):  # fmt: skip
         table[name] = table["BCSR (article)"] * np.where(density >= 0.005, 1.5, 0.01)
-    found = suite_tables.bcsr_passes(evaluation, table)
+    found = suite_claims.bcsr_passes(evaluation, table)
     assert 0.1 < found <= 0.5
     table["RoDe"] = 0.1
-    assert suite_tables.bcsr_passes(evaluation, table) == 100.0
+    assert suite_claims.bcsr_passes(evaluation, table) == 100.0
 
 
 def test_an_n_that_was_not_measured_is_refused(frame: pd.DataFrame) -> None:
