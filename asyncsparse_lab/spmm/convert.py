@@ -38,6 +38,7 @@ _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
 _BLOCK_ROWS, _WINDOWS, _WINDOWS_IN_SLOTS = range(3)  # TaskKind
 _BLOCK_TASK_BYTES: Final = 16
+_SMALL_BYTES: Final = 64 << 20
 
 
 class ConvertArguments(ctypes.Structure):
@@ -115,7 +116,7 @@ def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
     import cupy
 
     cut = _cut(csr, shape, BLOCK, BLOCK.bit_length() - 1, 1)
-    require_memory(2 * BLOCK * BLOCK * cut.stored, "A in 64 x 64 blocks", cupy)
+    _require(2 * BLOCK * BLOCK * cut.stored, "A in 64 x 64 blocks")
     # A tensor map needs memory to point to, even where there is no block.
     blocks = cupy.zeros((max(cut.stored, 1), BLOCK, BLOCK), dtype=cupy.uint16)
     block_col_idx = cupy.empty(cut.stored, dtype=cupy.int32)
@@ -214,7 +215,7 @@ def _empty_windows(cut: DeviceSlices, height: int) -> tuple[Any, Any]:
     """Return memory for the index of the stored columns, and for their values, full of zeros."""
     import cupy
 
-    require_memory(cut.stored * (2 * height + 4), f"A in windows of {height} rows", cupy)
+    _require(cut.stored * (2 * height + 4), f"A in windows of {height} rows")
     values = cupy.zeros((cut.stored // K16, height // 64, 2, 8, 8, 8), dtype=cupy.uint16)
     return cupy.empty(cut.stored, dtype=cupy.int32), values
 
@@ -274,8 +275,6 @@ def _cut(
     """Find the columns of every window, and bring their number to the host."""
     import cupy
 
-    from asyncsparse_lab.gpu.device import device_facts
-
     if not can_convert(csr):
         raise UnsupportedError("CSR arrays are converted here as CuPy's with int32 offsets")
     (m, k), entries = shape, len(csr.indices)
@@ -298,7 +297,7 @@ def _cut(
         height=height,
         column_shift=column_shift,
         padded_to=padded_to,
-        columns_at_once=columns_at_once(columns, device_facts().shared_bytes_per_block),
+        columns_at_once=columns_at_once(columns, _shared_bytes(cupy.cuda.Device().id)),
         task_limit=_WHOLE,
     )
     address = workspace.data.ptr
@@ -336,18 +335,34 @@ def _fill(
 
 def _launch(entry: str) -> Callable[..., None]:
     """Return the kernel's launch on the current device; compiled for it once."""
-    from asyncsparse_lab.gpu.device import device_facts
+    import cupy
 
-    return _loaded(entry, device_facts().arch)
+    return _loaded(entry, cupy.cuda.Device().id)
 
 
 @cache
-def _loaded(entry: str, arch: str) -> Callable[..., None]:
+def _loaded(entry: str, device: int) -> Callable[..., None]:
     from asyncsparse_lab.gpu.compile import compile_kernel
+    from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.gpu.launch import load
 
-    build = next(build for build in kernel_builds(arch) if build.entry == entry)
+    build = next(b for b in kernel_builds(device_facts().arch) if b.entry == entry)
     return load(compile_kernel(build.source, build.entry, build.constants, build.arch)).launch
+
+
+@cache
+def _shared_bytes(device: int) -> int:
+    from asyncsparse_lab.gpu.device import device_facts
+
+    return device_facts().shared_bytes_per_block
+
+
+def _require(needed: int, what: str) -> None:
+    """Refuse what would not fit; to ask the driver takes longer than to convert a small matrix."""
+    if needed > _SMALL_BYTES:
+        import cupy
+
+        require_memory(needed, what, cupy)
 
 
 def device_blocks(csr: DeviceCsr, A: Any) -> DeviceBcsr:
