@@ -223,27 +223,27 @@ def assemble(
     problem: Problem, outcomes: list[ColumnOutcome], norms: list[TrueNorms], **origin: Any
 ) -> LsmrResult:
     """Put the result together; ``origin`` are its fields from ``backend`` on."""
-    pairs = list(zip(outcomes, norms, strict=True))
-    columns: dict[str, list[Any]] = {
-        "istop": [int(outcome.istop) for outcome in outcomes],
-        "itn": [outcome.itn for outcome in outcomes],
-        "normr": [outcome.normr for outcome in outcomes],
-        "normar": [outcome.normar for outcome in outcomes],
-        "norma": [outcome.norma for outcome in outcomes],
-        "conda": [outcome.conda for outcome in outcomes],
-        "normx": [outcome.normx for outcome in outcomes],
-        "true_normr": [true.normr for true in norms],
-        "true_normar": [true.normar for true in norms],
-        "true_normar_scaled": [true.normar_scaled for true in norms],
-        "confirmed": [
-            is_confirmed(outcome, true, problem.tolerances, problem.dtype)
-            for outcome, true in pairs
-        ],
-    }
+    columns = [
+        _numbers(problem, outcome, true) for outcome, true in zip(outcomes, norms, strict=True)
+    ]
     if problem.single:
-        x = outcomes[0].x
-        values: dict[str, Any] = {name: column[0] for name, column in columns.items()}
-    else:
-        x = problem.xp.stack([outcome.x for outcome in outcomes], axis=1)
-        values = {name: np.array(column) for name, column in columns.items()}
-    return LsmrResult(x=x, **values, **origin)
+        return LsmrResult(x=outcomes[0].x, **columns[0], **origin)
+    x = problem.xp.stack([outcome.x for outcome in outcomes], axis=1)
+    arrays = {name: np.array([column[name] for column in columns]) for name in columns[0]}
+    return LsmrResult(x=x, **arrays, **origin)
+
+
+def _numbers(problem: Problem, outcome: ColumnOutcome, true: TrueNorms) -> dict[str, Any]:
+    return {
+        "istop": int(outcome.istop),
+        "itn": outcome.itn,
+        "normr": outcome.normr,
+        "normar": outcome.normar,
+        "norma": outcome.norma,
+        "conda": outcome.conda,
+        "normx": outcome.normx,
+        "true_normr": true.normr,
+        "true_normar": true.normar,
+        "true_normar_scaled": true.normar_scaled,
+        "confirmed": is_confirmed(outcome, true, problem.tolerances, problem.dtype),
+    }

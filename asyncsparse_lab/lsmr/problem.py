@@ -183,10 +183,10 @@ def describe_problem(
 
 def check_matrix(A: Any) -> tuple[Any, Kind, tuple[int, int], np.dtype[Any] | None]:
     """Return A, what it is, its shape and its type; refuse what is not finite or no matrix."""
-    from scipy.sparse.linalg import LinearOperator, aslinearoperator
-
     if isinstance(A, PreparedMatrix):
         return A, "prepared", A.shape, A.dtype
+    from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
     kind: Kind
     if is_sparse(A):
         shape = _two_dimensions(A.shape)
