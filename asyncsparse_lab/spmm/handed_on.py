@@ -76,7 +76,7 @@ def handed_on(A: Sparse, compute: str, in_order: bool, device: int) -> dict[str,
         indptr, indices, values = A.device
         own = values.copy() if A.dtype == compute else round_dense(values, A.dtype, compute)
         found["csr"] = DeviceCsr(_as_int32(indptr), _as_int32(indices), own)
-    if A.blocks is not None and A.dtype == compute == "bfloat16" and len(A.blocks.values):
+    if A.blocks is not None and A.dtype == compute and len(A.blocks.values):
         found[BCSR_NAME] = device_bcsr(A.shape, A.blocks)
     return found
 
@@ -91,7 +91,7 @@ def device_bcsr(shape: tuple[int, int], blocks: Blocks) -> DeviceBcsr:
         shape=shape,
         block_row_ptr=cupy.asarray(pointer),
         block_col_idx=cupy.asarray(blocks.columns.astype(np.int32, copy=False)),
-        blocks=cupy.asarray(blocks.values),
+        blocks=_bits(blocks),
         row_tasks=cupy.asarray(_row_tasks(on_host).view(np.uint8)),
     )
 
@@ -123,11 +123,16 @@ def same_blocks(old: Blocks, new: Blocks) -> bool:
 
 def with_blocks(converted: DeviceBcsr, blocks: Blocks) -> DeviceBcsr:
     """Return the same pattern, with what was derived from it, on other blocks."""
+    other = copy(converted)
+    object.__setattr__(other, "blocks", _bits(blocks))
+    return other
+
+
+def _bits(blocks: Blocks) -> Array:
+    """Return the values as the kernels take them: bits, on the GPU, copied if not there."""
     import cupy
 
-    other = copy(converted)
-    object.__setattr__(other, "blocks", cupy.asarray(blocks.values))
-    return other
+    return cupy.asarray(blocks.values.view(np.uint16))
 
 
 def _like(array: Array, other: Array) -> Array:
