@@ -8,14 +8,19 @@ the measured rates ``R`` (bytes) and ``F`` (operations) of the whole GPU, shared
     d_i = max(b_i S / R, f_i S / F)     where loads and products overlap,
     d_i = b_i S / R + f_i S / F         where the kernel does one after the other.
 
-Whatever the kernel, three coefficients are fitted: fixed time ``t0`` (launch, prologue, end), the
-efficiency ``e`` with which it reaches its bound, and ``t1`` for each of a task's ``s_i`` steps.
 Tasks are list scheduled on the slots, longest first
 (:func:`asyncsparse_lab.spmm.plan_schedule.makespan`):
 
-    M = makespan_i(d_i / e + t1 s_i),    H = (bytes of A, touched rows of B, C) / R_HBM,
+    M = makespan_i(d_i / e + t1 s_i + t2 g_i + t3 l_i),
+
+    H = (bytes of A, touched rows of B, C) / R_HBM,
 
     T = t0 + (M^p + H^p)^(1/p).
+
+Fitted to each kernel's records are the fixed time t0 (launch, prologue, end), the efficiency e
+with which it reaches its bound, t1 for a task (prologue and epilogue; s_i grows with its tile of
+C) and, where tasks differ in them, t2 for each of its g_i stages (latency that the ring does not
+hide) and t3 for each of the l_i levels at which pieces of a cut window meet.
 
 The exponent p says how far the design hides HBM behind other work: 1, one after the other, where
 thread blocks load, multiply and store in turn (the first touch of a byte in a cold L2, and the
@@ -71,6 +76,10 @@ class Work:
         How often each task occurs: tiles along N.
     steps : float or float array
         Of each task, each taking ``task_us``.
+    stages : float or float array
+        Of each task, each taking ``stage_us``.
+    merges : float or float array
+        Levels at which a task's piece meets others, each taking ``merge_us``.
     overlapped : bool
         Whether loads run while the task before is multiplied.
     hbm_exponent : float
@@ -86,6 +95,8 @@ class Work:
     hbm_us: float
     repeats: int = 1
     steps: Any = 1.0
+    stages: Any = 0.0
+    merges: Any = 0.0
     overlapped: bool = True
     hbm_exponent: float = IN_TURN
     launches: int = 1
@@ -125,7 +136,11 @@ def predict(work: Work, coefficients: Coefficients, empty_us: float) -> Cost:
     moved, computed = work.moved_us, work.computed_us
     busy = np.maximum(moved, computed) if work.overlapped else moved + computed
     busy = busy * (work.slots / coefficients.efficiency)
-    overhead = coefficients.task_us * np.broadcast_to(work.steps, busy.shape)
+    overhead = (
+        coefficients.task_us * np.broadcast_to(work.steps, busy.shape)
+        + coefficients.stage_us * work.stages
+        + coefficients.merge_us * work.merges
+    )
     share = work.repeats / work.slots
     span = makespan(busy + overhead, work.slots, work.repeats)
     average = {"busy": float(busy.sum()) * share, STEPS: float(overhead.sum()) * share}

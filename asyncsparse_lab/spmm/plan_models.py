@@ -35,8 +35,8 @@ matching them would take longer than planning may."""
 NEAR_OPTIMAL: Final = 1.15
 """Neighbours are taken, too, where they need at most so many times the fewest possible steps."""
 
-WINDOW_LIMITS: Final = (-1, 0, 512)
-"""Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 512."""
+WINDOW_LIMITS: Final = (-1, 0, 1024)
+"""Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 1024."""
 
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536
@@ -144,6 +144,7 @@ def _serial_windows(name: str, params: Params, problem: Problem) -> tuple[Work, 
         variant.options["max_cols_per_task"],
         ctas_per_sm(variant, problem.rates.shared_bytes),
         geometry.shared_bytes - ALIGNMENT_BYTES,
+        geometry.stage_k,
         overlapped=False,
         cut_launches=2 if problem.output_bytes == 4 else 3,
     )
@@ -162,7 +163,9 @@ def _pipelined_windows(name: str, params: Params, problem: Problem) -> tuple[Wor
         places = problem.rates.sm_count * ctas
         limit = choose_limit(pointer, problem.tiles(tile_columns), places)
     ring_bytes = geometry.shared_bytes - ALIGNMENT_BYTES
-    return works.windows_work(problem, height, tile_columns, limit, ctas, ring_bytes)
+    return works.windows_work(
+        problem, height, tile_columns, limit, ctas, ring_bytes, geometry.stage_k
+    )
 
 
 def _rows(name: str, params: Params, problem: Problem) -> tuple[Work, int]:

@@ -30,7 +30,10 @@ class Coefficients:
     efficiency : float
         Rate that the kernel reaches of its tasks' bound, over the measured rate.
     task_us : float
-        What each step of a task takes besides, in us.
+        What a task takes besides, in us; of cuBLAS, 64 columns of A.
+    stage_us, merge_us : float
+        What each stage of a task takes besides, and each level at which its piece of a cut window
+        meets others; 0 for kernels without.
     records : int
         Cold measurements behind them; 0: not fitted.
     median_error : float
@@ -40,6 +43,8 @@ class Coefficients:
     fixed_us: float
     efficiency: float = 1.0
     task_us: float = 0.0
+    stage_us: float = 0.0
+    merge_us: float = 0.0
     records: int = 0
     median_error: float = 0.0
 

@@ -29,6 +29,7 @@ TENSOR_CORES: Final = "tensor cores"
 FP32_UNITS: Final = "FP32 units"
 
 _STEP_COLUMNS: Final = 16  # windows are padded to whole steps of WGMMA along k
+_USUAL_TILE: Final = 64 * 128  # of C: half of a task's overhead grows with its tile
 _LIBRARY_WARPS: Final = 16  # per SM
 _LIBRARY_TILE: Final = 128  # columns of a warp
 _ELL_TILE: Final = 64
@@ -139,6 +140,7 @@ def windows_work(
     limit: int,
     ctas_per_sm: int,
     ring_bytes: int,
+    stage_columns: int,
     *,
     overlapped: bool = True,
     cut_launches: int = 1,
@@ -153,6 +155,8 @@ def windows_work(
         Columns at which windows are cut; 0 leaves them whole.
     ring_bytes : int
         That a thread block has in flight.
+    stage_columns : int
+        Columns of A that a stage holds.
     overlapped : bool
         Whether a thread block gathers while it multiplies, and others while it stores.
     cut_launches : int
@@ -175,8 +179,10 @@ def windows_work(
         rates.sm_count * ctas_per_sm,
         problem.hbm_us(a_bytes),
         repeats=tiles,
+        steps=0.5 + 0.5 * height * tile_columns / _USUAL_TILE,
+        stages=lengths / stage_columns,
+        merges=np.log2(parts),
         overlapped=overlapped,
-        hbm_exponent=OVERLAPPING if overlapped else IN_TURN,
         launches=cut_launches if bool((parts > 1).any()) else 1,
     )
     return work, a_bytes

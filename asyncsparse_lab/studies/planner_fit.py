@@ -39,8 +39,11 @@ FEWEST_RECORDS: Final = 6
 """A kernel with fewer records keeps the design's coefficients."""
 
 _SOFTNESS: Final = 0.1
-_LOWEST: Final = (0.02, 0.0)  # efficiency, task_us; no product is faster than an empty kernel
-_HIGHEST: Final = (200.0, 10.0, 200.0)
+# fixed_us (but for the lowest and the start), efficiency, task_us, stage_us, merge_us
+_LOWEST: Final = (0.02, 0.0, 0.0, 0.0)
+_START: Final = (0.8, 0.5, 0.1, 1.0)
+_HIGHEST: Final = (200.0, 20.0, 200.0, 20.0, 200.0)
+_SCALE: Final = (5.0, 0.5, 1.0, 0.2, 2.0)
 _MICROSECONDS: Final = 1e-6
 
 
@@ -57,6 +60,8 @@ def fitted_rates(
     gpu: str, source: Source = "recorded", report: Callable[[str], None] = lambda text: None
 ) -> Rates:
     """Return the rates of a GPU with coefficients fitted to its records.
+
+    Records of a kernel that has changed since are left out, where a compiler is here to tell.
 
     Parameters
     ----------
@@ -75,11 +80,13 @@ def fitted_rates(
     from asyncsparse_lab.studies import STUDIES
 
     rates = ceiling_rates(gpu, source)
-    frames = {name: load_records(name, source) for name in STUDIES_FITTED if name in STUDIES}
     runs: set[str] = set()
     found: dict[str, list[Observation]] = {}
-    for frame in frames.values():
-        rows = _usable(frame[frame["gpu"] == gpu])
+    for name in STUDIES_FITTED:
+        if name not in STUDIES:
+            continue
+        frame = load_records(name, source, judge_kernels=True)
+        rows = _usable(frame[(frame["gpu"] == gpu) & ~frame["stale"].astype(bool)])
         for observation in observations(rows, rates):
             found.setdefault(observation.kernel, []).append(observation)
         runs |= set(rows["run"].dropna())
@@ -87,9 +94,20 @@ def fitted_rates(
     for kernel, seen in sorted(found.items()):
         if len(seen) >= FEWEST_RECORDS:
             kernels[kernel] = fit(seen, rates.empty_us)
-            report(f"{kernel}: {kernels[kernel]}")
+            report(f"{kernel}: {_words(kernels[kernel])}")
     provenance = {**rates.provenance, "fitted_runs": sorted(runs)}
     return replace(rates, kernels=kernels, provenance=provenance)
+
+
+def _words(fitted: Coefficients) -> str:
+    us = [f"{name} {value:.2f} us" for name, value in (
+        ("fixed", fitted.fixed_us), ("task", fitted.task_us), ("stage", fitted.stage_us),
+        ("merge", fitted.merge_us),
+    ) if value]  # fmt: skip
+    return (
+        f"{', '.join(us)}, efficiency {fitted.efficiency:.2f}; median error "
+        f"{fitted.median_error:.1%} of {fitted.records} records"
+    )
 
 
 def ceiling_rates(gpu: str, source: Source = "recorded") -> Rates:
@@ -148,26 +166,37 @@ def fit(seen: Sequence[Observation], empty_us: float) -> Coefficients:
     from scipy.optimize import least_squares
 
     measured = np.log([one.measured_us for one in seen])
+    # What no task has cannot be fitted.
+    there = [True, True, True, *(_occurs(seen, name) for name in ("stages", "merges"))]
+
+    def coefficients(x: npt.NDArray[np.float64]) -> Coefficients:
+        values = np.zeros(len(there))
+        values[there] = x
+        fixed_us, efficiency, task_us, stage_us, merge_us = map(float, values)
+        return Coefficients(fixed_us, efficiency, task_us, stage_us, merge_us)
 
     def residuals(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        fixed_us, efficiency, task_us = map(float, x)
-        coefficients = Coefficients(fixed_us, efficiency, task_us)
-        times = [predict(one.work, coefficients, empty_us).us for one in seen]
+        found = coefficients(x)
+        times = [predict(one.work, found, empty_us).us for one in seen]
         return np.asarray(np.log(times) - measured)
 
+    lowest = np.array((empty_us, *_LOWEST))[there]  # no product is faster than an empty kernel
     # The makespan has kinks, at which a very small step sees nothing.
     found = least_squares(
         residuals,
-        (2 * empty_us, 0.8, 0.5),
-        bounds=((empty_us, *_LOWEST), _HIGHEST),
-        x_scale=(5.0, 0.5, 1.0),
-        diff_step=(1e-3, 1e-3, 1e-3),
+        np.array((2 * empty_us, *_START))[there],
+        bounds=(lowest, np.array(_HIGHEST)[there]),
+        x_scale=np.array(_SCALE)[there],
+        diff_step=np.full(len(lowest), 1e-3),
         loss="soft_l1",
         f_scale=_SOFTNESS,
     )
     errors = np.abs(np.expm1(residuals(found.x)))
-    fixed_us, efficiency, task_us = map(float, found.x)
-    return Coefficients(fixed_us, efficiency, task_us, len(seen), float(np.median(errors)))
+    return replace(coefficients(found.x), records=len(seen), median_error=float(np.median(errors)))
+
+
+def _occurs(seen: Sequence[Observation], name: str) -> bool:
+    return any(bool(np.any(getattr(one.work, name))) for one in seen)
 
 
 def observations(rows: pd.DataFrame, rates: Rates) -> Iterable[Observation]:

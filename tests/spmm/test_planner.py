@@ -80,6 +80,14 @@ def test_work_by_hand_of_one_task():
     assert twice.us == pytest.approx(cost.us + 2)
 
 
+def test_stages_and_merges_take_their_time():
+    work = Work(np.zeros(3), np.zeros(3), "FP32 units", 3, 0.0, stages=np.array([2, 4, 8]))
+    fitted = Coefficients(1.0, stage_us=0.5, merge_us=3.0)
+    assert predict(work, fitted, 0.0).us == pytest.approx(1 + 4)
+    cut = replace(work, merges=np.array([0, 2, 0]))
+    assert predict(cut, fitted, 0.0).us == pytest.approx(1 + 2 + 6)
+
+
 def test_the_exponent_says_how_far_hbm_is_hidden():
     work = Work(np.full(10, 1.0), np.zeros(10), "FP32 units", 10, hbm_us=8.0)
     free = Coefficients(0.0)
@@ -93,21 +101,29 @@ def test_the_exponent_says_how_far_hbm_is_hidden():
 def test_windows_gather_what_the_format_stores():
     A = sparse()
     for height in (64, 128, 256):
-        work, device_bytes = works.windows_work(problem(A), height, 128, 0, 2, ring_bytes=10**6)
+        work, device_bytes = works.windows_work(
+            problem(A), height, 128, 0, 2, ring_bytes=10**6, stage_columns=64
+        )
         columns = WCSR.predict(A, height, 16, value_bytes=2)
         rows = -(-A.shape[0] // height)
         c_bytes = rows * height * 128 * 2
         b_bytes = columns.stored * (2 * height + 2 * 128 + 4)
         assert work.moved_us.sum() == pytest.approx((b_bytes + c_bytes) / RATES.gather_bytes_per_us)
         assert work.repeats == 4
+        assert np.sum(work.stages) == columns.stored / 64
+        assert not np.any(work.merges)
         assert device_bytes == columns.bytes
 
 
 def test_a_gather_needs_bytes_in_flight():
     assert RATES.gather_rate(10**7) == RATES.gather_bytes_per_us
     assert RATES.gather_rate(10**5) == pytest.approx(10 * 10**5 / 2.0)
-    few, _ = works.windows_work(problem(sparse()), 64, 128, 0, 2, ring_bytes=10**5)
-    many, _ = works.windows_work(problem(sparse()), 64, 128, 0, 4, ring_bytes=10**5)
+    few, _ = works.windows_work(
+        problem(sparse()), 64, 128, 0, 2, ring_bytes=10**5, stage_columns=64
+    )
+    many, _ = works.windows_work(
+        problem(sparse()), 64, 128, 0, 4, ring_bytes=10**5, stage_columns=64
+    )
     assert few.moved_us.sum() == pytest.approx(2 * many.moved_us.sum())
 
 

@@ -11,6 +11,7 @@ from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.spmm.cost import predict
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.plan_rates import Coefficients, load_rates
+from asyncsparse_lab.spmm.planner import configuration
 from asyncsparse_lab.studies import planner, planner_fit, suite
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 from asyncsparse_lab.studies.planner_frame import choices, predicted_rows
@@ -62,14 +63,15 @@ def measured(plans):
     """The suite as if every prediction were 10 % short, and auto took the rule's kernel."""
     records = []
     for case, plan in zip(CASES, plans, strict=True):
-        times = {name: 1.1 * us for name, _, us, _ in plan.result["predictions"]}
+        times = {(name, words): 1.1 * us for name, words, us, _ in plan.result["predictions"]}
+        rule = min(us for (name, _), us in times.items() if name == plan.result["rule"])
         for contender in suite.contenders(case):
-            name = kernel_name(contender)
-            if name == "auto":
+            key = kernel_name(contender), configuration(contender)
+            if key[0] == "auto":
                 chosen = {"chosen": plan.result["rule"], "padded": False}
-                records.append(made_up(plan, contender, times[plan.result["rule"]], chosen))
-            elif name in times:
-                records.append(made_up(plan, contender, times[name], {"padded": False}))
+                records.append(made_up(plan, contender, rule, chosen))
+            elif key in times:
+                records.append(made_up(plan, contender, times[key], {"padded": False}))
     return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
 
 
@@ -141,10 +143,16 @@ def test_everything_is_drawn(plans, measured, monkeypatch):
     plt.close("all")
 
 
-def test_the_fit_finds_the_coefficients_behind_the_times(measured):
-    true = Coefficients(fixed_us=6.0, efficiency=0.7, task_us=1.5)
+@pytest.mark.parametrize(
+    ("kernel", "true"),
+    [
+        ("bcsr-opt3", Coefficients(fixed_us=6.0, efficiency=0.7, task_us=1.5)),
+        ("wcsr-paper", Coefficients(4.0, 1.5, 1.2, stage_us=0.4, merge_us=2.0)),
+    ],
+)
+def test_the_fit_finds_the_coefficients_behind_the_times(measured, kernel, true):
     rates = load_rates()
-    rows = measured[measured["variant"] == "bcsr-opt3"]
+    rows = measured[measured["variant"] == kernel]
     seen = [
         replace(one, measured_us=predict(one.work, true, rates.empty_us).us)
         for one in planner_fit.observations(rows, rates)
@@ -153,7 +161,15 @@ def test_the_fit_finds_the_coefficients_behind_the_times(measured):
     found = planner_fit.fit(seen, rates.empty_us)
     assert found.median_error < 0.01
     assert found.records == len(CASES)
-    assert found.efficiency == pytest.approx(true.efficiency, rel=0.1)
+    assert (found.stage_us > 0) == (true.stage_us > 0)
+    if kernel == "bcsr-opt3":
+        assert found.efficiency == pytest.approx(true.efficiency, rel=0.1)
+
+
+def test_no_product_is_faster_than_an_empty_kernel(measured):
+    rates = load_rates()
+    rows = measured[measured["variant"] == "bcsr-opt3"].assign(median_us=1.0)
+    found = planner_fit.fit(list(planner_fit.observations(rows, rates)), rates.empty_us)
     assert found.fixed_us >= rates.empty_us
 
 
