@@ -229,7 +229,9 @@ def assemble(
     if problem.single:
         return LsmrResult(x=outcomes[0].x, **columns[0], **origin)
     x = problem.xp.stack([outcome.x for outcome in outcomes], axis=1)
-    arrays = {name: np.array([column[name] for column in columns]) for name in columns[0]}
+    arrays: dict[str, Any] = {
+        name: np.array([column[name] for column in columns]) for name in columns[0]
+    }
     return LsmrResult(x=x, **arrays, **origin)
 
 
