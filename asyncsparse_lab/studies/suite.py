@@ -335,6 +335,7 @@ def draw(
         suite_figures,
         suite_profile,
         suite_reasons,
+        suite_search,
         suite_tables,
     )
     from asyncsparse_lab.studies.suite_frame import Evaluation
@@ -348,6 +349,7 @@ def draw(
         "wins": suite_profile.wins(evaluation),
         "targets": suite_tables.targets(evaluation),
         "means": suite_tables.means(evaluation),
+        "warm": suite_tables.warm(evaluation),
         "summary": suite_tables.summary(evaluation),
         "reasons": suite_reasons.reasons(evaluation, claims),
         "agreement": suite_tables.agreement_table(evaluation),
@@ -356,5 +358,5 @@ def draw(
         "times": suite_tables.times_table(evaluation),
     }
     if len(evaluation.search):
-        items["search"] = suite_tables.search_table(evaluation)
+        items["search"] = suite_search.search_table(evaluation)
     return items

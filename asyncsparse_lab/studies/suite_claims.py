@@ -35,7 +35,8 @@ def with_peer_columns(frame: pd.DataFrame) -> pd.DataFrame:
     ``wcsr-paper``), ``peer.accspmm_tflops``, ``peer.flashsparse_tflops`` (on the same rows),
     ``peer.all_fall`` (1 if the useful TFLOPS of every code fall from n = 256 to 1024 at a density
     of 1 % and more, else 0), ``peer.bcsr_passes_percent`` (the density from which BCSR passes all
-    sparse baselines; 100 if none).  NaN where libraries measured live do not agree with recorded ones.
+    sparse baselines; 100 if none).  NaN where libraries measured live do not agree with their
+    recorded times.
     """
     out = frame.assign(**dict.fromkeys(_PEER_COLUMNS, math.nan))
     cold = frame[(frame["status"] == "passed") & (frame["l2"] == "cold")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +21,8 @@ from asyncsparse_lab.studies.suite_frame import (
     BEST_SPARSE,
     BESTS,
     CLASSES,
+    DENSE,
+    LIBRARY_NAMES,
     OUR_WCSR,
     WCSR,
     Evaluation,
@@ -59,6 +60,12 @@ class Target:
     smallest: bool = False
 
 
+_TIMED_WARM: Final = {
+    "cuBLAS dense": (DENSE,),
+    "best of cuSPARSE": tuple(name for name in LIBRARY_NAMES.values() if "cuSPARSE" in name),
+    "best of the article": (BCSR, WCSR),
+}
+
 TARGETS: Final = (
     Target(OUR_WCSR, WCSR, "dense1", 2.0),
     Target(OUR_WCSR, BEST_SPARSE, "dense1", 2.0),
@@ -84,8 +91,9 @@ def targets(evaluation: Evaluation) -> Table:
         pd.DataFrame(lines),
         f"What the evaluation has to show, cold L2, bf16 out, n = {evaluation.n} (the targets are "
         "set for 1024). Means are geometric; TFLOPS are useful ones, on the matrices of both "
-        f"suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} non-zeros."
-        + _without_peers(evaluation),
+        f"suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} non-zeros; 'at the "
+        "floor' is what a kernel would show that took the least time that the table of matrices "
+        "names." + _without_peers(evaluation),
     )
 
 
@@ -107,6 +115,7 @@ def _judged_target(evaluation: Evaluation, table: pd.DataFrame, target: Target) 
         "wanted": target.wanted,
         "measured": measured,
         "reached": "" if math.isnan(measured) else "yes" if measured >= target.wanted else "no",
+        "at the floor": _at_the_floor(evaluation, rows, target),
         "lowest": values.min() if len(values) else math.nan,
         "lowest on": facts["label"].get(worst, ""),
     }
@@ -121,6 +130,18 @@ def _values(evaluation: Evaluation, rows: pd.DataFrame, target: Target) -> pd.Se
         return (rows[target.over] / rows[target.of]).dropna()
     flops = 2.0 * evaluation.facts["nnz"].reindex(rows.index) * evaluation.n
     return (flops / rows[target.of] / 1e6).dropna()
+
+
+def _at_the_floor(evaluation: Evaluation, rows: pd.DataFrame, target: Target) -> float:
+    """Return what a kernel that took no longer than the floor would show, NaN against our own."""
+    if target.over in (WCSR, BEST_OURS):
+        return math.nan
+    ideal = rows.assign(**{target.of: _floors(evaluation).reindex(rows.index)})
+    values = _values(evaluation, ideal, target)
+    if target.smallest:
+        values = values[evaluation.facts["nnz"].reindex(values.index) > LARGE]
+        return float(values.min())
+    return geometric_mean(values)
 
 
 def _without_peers(evaluation: Evaluation) -> str:
@@ -220,6 +241,7 @@ def matrices_table(evaluation: Evaluation) -> Table:
     lines["chosen"] = auto["params.chosen"].reindex(table.index) if "params.chosen" in auto else ""
     lines["floor, us"] = _floors(evaluation).reindex(table.index)
     lines["auto, us"] = table[AUTO]
+    lines["floor, % of it"] = 100.0 * lines["floor, us"] / table[AUTO]
     lines["TFLOPS"] = 2.0 * facts["nnz"] * evaluation.n / table[AUTO] / 1e6
     fastest = (
         ("library", [*evaluation.libraries(table)]),
@@ -280,6 +302,32 @@ def means(evaluation: Evaluation) -> Table:
     )
 
 
+def warm(evaluation: Evaluation) -> Table:
+    """Return auto's speed over those that were timed in both states of L2."""
+    import pandas as pd
+
+    lines = []
+    for n in evaluation.drawn_sizes:
+        states = {l2: evaluation.times(n, l2=l2) for l2 in ("cold", "warm")}
+        if AUTO not in states["warm"]:
+            continue
+        both = states["warm"].index
+        for rival, names in _TIMED_WARM.items():
+            line: dict[str, Any] = {"n": n, "over": rival}
+            for l2, table in states.items():
+                there = [name for name in names if name in states["warm"]]
+                here = table.loc[both, there].where(states["warm"][there].notna())
+                ratio = (here.min(axis=1) / table.loc[both, AUTO]).dropna()
+                line[l2] = geometric_mean(ratio)
+                line["matrices"] = len(ratio)
+            lines.append(line)
+    return Table(
+        pd.DataFrame(lines, columns=["n", "over", "matrices", "cold", "warm"]),
+        "Speed of auto on a cold and on a warm L2, geometric means over the same matrices; of the "
+        "article's kernels and of cuSPARSE the one that was the fastest on a cold L2.",
+    )
+
+
 def _floors(evaluation: Evaluation) -> pd.Series[float]:
     """Return the least time of each matrix in microseconds, NaN without recorded ceilings."""
     from asyncsparse_lab.studies.rooflines import ceilings_for
@@ -291,72 +339,3 @@ def _floors(evaluation: Evaluation) -> pd.Series[float]:
         return rows["median_us"] * np.nan
     moved = 1e6 * rows["result.least_bytes"].astype("float64") / ceilings.hbm_bytes_per_s
     return moved.clip(lower=ceilings.empty_us)
-
-
-def search_table(evaluation: Evaluation) -> Table:
-    """Return of each configuration searched how far it is behind the best, and the best few."""
-    import pandas as pd
-
-    rows = evaluation.search
-    rows = rows[rows["role"].isin(["paper", "ours"]) & (rows["l2"] == "cold")]
-    names = [
-        configuration_name(variant, params) for variant, params in zip(
-            rows["variant"], rows.filter(like="params.").to_dict("records"), strict=True
-        )
-    ]  # fmt: skip
-    times = rows.assign(configuration=names).pivot_table(
-        index="configuration", columns="matrix", values="median_us", aggfunc="min"
-    )
-    behind = times / times.min()
-    order = greedy(behind)
-    auto = evaluation.search[evaluation.search["role"] == "planner"].set_index("matrix")
-    lines = pd.DataFrame(
-        {
-            "configuration": behind.index,
-            "fastest on": (behind == 1.0).sum(axis=1).to_numpy(),
-            "behind the best, mean": [geometric_mean(row.dropna()) for _, row in behind.iterrows()],
-            "chosen as number": [order.get(name, math.nan) for name in behind.index],
-        }
-    ).sort_values(["chosen as number", "behind the best, mean"], ignore_index=True)
-    lag = (auto["median_us"] / times.min()).dropna()
-    return Table(
-        lines,
-        f"Every configuration of our kernels on {times.shape[1]} matrices, n = 1024, cold L2: how "
-        "many times slower than the best one of each matrix, and the order in which a growing set "
-        "of configurations comes closest to it. There auto takes "
-        f"{geometric_mean(lag):.3f} times the time of the best.",
-    )
-
-
-def configuration_name(variant: str, params: Mapping[Any, Any]) -> str:
-    """Return a variant with its constants and options that are whole numbers."""
-    from asyncsparse_lab.spmm.variants import VARIANTS
-
-    known = VARIANTS[variant].params if variant in VARIANTS else {}
-    parts = [
-        f"{key}={int(value)}"
-        for key in known
-        if (value := params.get(f"params.{key}")) is not None and value == value
-    ]
-    return f"{variant} {' '.join(parts)}".strip()
-
-
-def greedy(behind: pd.DataFrame, count: int = 8) -> dict[str, int]:
-    """Return the configurations that one by one bring a set closest to the best of each matrix.
-
-    Parameters
-    ----------
-    behind : DataFrame
-        Times over the best time, configurations by matrices; NaN where one did not run.
-    """
-    logs = np.log(behind.fillna(np.inf).to_numpy())
-    best = np.full(logs.shape[1], np.inf)
-    order: dict[str, int] = {}
-    while len(order) < min(count, len(logs)):
-        reached = np.minimum(logs, best)
-        place = int(reached.clip(max=10.0).mean(axis=1).argmin())
-        if str(behind.index[place]) in order:  # nothing brings the set any closer
-            break
-        order[str(behind.index[place])] = len(order) + 1
-        best = reached[place]
-    return order

@@ -19,7 +19,7 @@ from asyncsparse_lab.records.peers import best_of_series, load_peers
 from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.product import Product
-from asyncsparse_lab.studies import suite, suite_claims, suite_tables
+from asyncsparse_lab.studies import suite, suite_claims, suite_search, suite_tables
 from asyncsparse_lab.studies.base import Case, Drawing
 from asyncsparse_lab.studies.suite_frame import (
     AUTO,
@@ -104,6 +104,8 @@ def made_up(library_factor: float = 1.0) -> pd.DataFrame:
         if not case.params["search"]:
             warm = {"l2": "warm"}
             records.append(record(case, "planner", "asyncsparse", "auto", 0.8 * us, **warm))
+            records.append(record(case, "library", "cublas", "dense", 1.2 * us, **warm))
+            records.append(record(case, "paper", "asyncsparse", "bcsr-opt3", 1.6 * us, **warm))
     return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
 
 
@@ -273,7 +275,7 @@ def test_every_picture_and_table(
     assert set(items) == {
         *("speedup", "throughput", "columns", "profile", "wins"),
         *("targets", "means", "summary", "reasons", "agreement", "peers"),
-        *("matrices", "times", "search"),
+        *("matrices", "times", "search", "warm"),
     }
     sentences = items["reasons"].data["here"] + items["reasons"].data["because"]
     assert len(sentences) == 5
@@ -285,6 +287,9 @@ def test_every_picture_and_table(
     assert len(items["matrices"].data) == len(items["times"].data) == 96
     columns = {"best library", "library / auto", "best peer", "peer / auto", "floor, us"}
     assert columns <= set(items["matrices"].data)
+    warm = items["warm"].data.set_index(["n", "over"])["warm"]
+    assert warm[1024, "cuBLAS dense"] == pytest.approx(1.5)
+    assert warm[512, "best of the article"] == pytest.approx(2.0)
     means = items["means"].data
     assert set(zip(means["n"], means["suite"], strict=True)) == {
         (n, name) for n in suite.COLUMNS for name in suite.SUITES
@@ -352,8 +357,8 @@ def test_the_choice_of_configurations_grows_towards_the_best() -> None:
         {"m1": [1.0, 1.1, 3.0], "m2": [1.2, 1.1, 1.0], "m3": [1.1, 1.0, np.nan]},
         index=["a", "b", "c"],
     )
-    assert suite_tables.greedy(behind) == {"b": 1, "a": 2, "c": 3}
-    assert suite_tables.greedy(behind, count=1) == {"b": 1}
+    assert suite_search.greedy(behind) == {"b": 1, "a": 2, "c": 3}
+    assert suite_search.greedy(behind, count=1) == {"b": 1}
 
 
 def test_claims_about_other_codes_are_judged(frame: pd.DataFrame, strange: pd.DataFrame) -> None:
