@@ -33,9 +33,11 @@ _AHEAD: Final = 4 * WARP  # how far beyond the last non-zero positions are count
 _LEAST_STREAM: Final = 32
 _LONGEST_STREAM: Final = 128
 _TASKS_OF_A_PLACE: Final = 3
+_ONE_WAVE_STREAM: Final = 64  # up to here all tasks run at once: a second wave would cost more
 _MOST_ROWS: Final = 32
 _LEAST_PIECE: Final = 32
-_LONGEST_PIECE: Final = 1024
+_LONGEST_PIECE: Final = 128  # eight rows of B at a time, a longer one keeps the others waiting
+_UNEVEN: Final = 2  # times the mean: tasks of so many rows that differ more are listed one by one
 _ROW_COST: Final = 2  # of writing a row of C, in non-zeros
 _L2_SHARE_BYTES: Final = 24 << 20  # of B: this much stays in L2 whatever the order of the tiles
 
@@ -89,7 +91,8 @@ class RowTasks:
     ) -> RowTasks:
         """Share out the rows.
 
-        A row of more than one and a half pieces is cut; pieces come first, then the other rows in
+        A row of more than one and a half pieces is cut.  Where rows differ much, tasks are listed:
+        pieces come first, then the other rows in
         their order, so that neighbours find each other's rows of B in L1.
 
         Parameters
@@ -109,16 +112,17 @@ class RowTasks:
         # One place multiplies a piece while the others multiply their share: half of that is short.
         piece = piece_length or -(-min(max(fair // 2, _LEAST_PIECE), _LONGEST_PIECE) // WARP) * WARP
         stream = min(max(fair // _TASKS_OF_A_PLACE, _LEAST_STREAM), _LONGEST_STREAM)
-        rows = rows_per_task or max(
-            1, min(_MOST_ROWS, stream * m // max(nnz, 1), m * column_tiles // max(places, 1))
-        )
+        rows = rows_per_task or _rows_of_a_task(m, nnz, column_tiles, places, stream)
         ends = indptr[np.minimum(np.arange(rows, m + rows, rows), m)]
         longest = int(np.diff(ends, prepend=0).max(initial=0))
         limit = 3 * piece // 2
-        if longest <= limit:
+        if longest <= min(limit, _UNEVEN * rows * nnz // max(m, 1)):
             return cls(None, -(-m // rows), rows, piece, 0)
         pieces, slots = _pieces(lengths, piece, limit)
-        runs = _runs(lengths, limit, _ROW_COST + min(stream, max(fair, 1)))
+        cost = (nnz + _ROW_COST * m) * column_tiles
+        wave = -(-cost // max(places - slots * column_tiles, places // 2, 1))
+        budget = wave if wave <= _ONE_WAVE_STREAM else stream
+        runs = _runs(lengths, limit, _ROW_COST + budget)
         tasks = np.concatenate([pieces, runs])
         return cls(tasks, len(tasks), rows, piece, slots)
 
@@ -135,6 +139,14 @@ class RowTasks:
         table[:, 3] = np.where(is_piece, np.minimum(end, begin + self.piece_length), end)
         table[:, 4], table[:, 6] = piece, slot
         return table
+
+
+def _rows_of_a_task(m: int, nnz: int, column_tiles: int, places: int, stream: int) -> int:
+    """Return how many rows a task has where all are short."""
+    in_one_wave = max(1, -(-m * column_tiles // max(places, 1)))
+    if in_one_wave * nnz <= _ONE_WAVE_STREAM * m:
+        return in_one_wave
+    return max(1, min(_MOST_ROWS, stream * m // max(nnz, 1)))
 
 
 def _pieces(lengths: Any, piece: int, limit: int) -> tuple[Any, int]:

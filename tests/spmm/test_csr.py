@@ -83,7 +83,7 @@ def test_pieces_grow_with_the_matrix_and_short_rows_share_a_task() -> None:
     many = RowTasks.of(rows.indptr, 4, PLACES)
     assert many.tasks is None
     assert many.rows_per_task == 20  # about 90 of 273 non-zeros that a place has
-    assert many.piece_length == 160
+    assert many.piece_length == 128
     assert many.count == 2000
 
 
