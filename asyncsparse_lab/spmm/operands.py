@@ -344,6 +344,17 @@ def is_current(pointer: int, device: int) -> bool:
     return int(cupy.cuda.get_current_stream().ptr) == pointer
 
 
+class _Handle:
+    """A stream that is known by its handle, as CuPy takes in those of other libraries."""
+
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version and the handle."""
+        return 0, self.pointer
+
+
 @contextmanager
 def on_stream(pointer: int, device: int, library: str, stream: Any = None) -> Iterator[None]:
     """Make a stream current for CuPy, and for torch where its matrices are used.
@@ -356,7 +367,11 @@ def on_stream(pointer: int, device: int, library: str, stream: Any = None) -> It
         if int(cupy.cuda.runtime.getDevice()) != device:
             stack.enter_context(cupy.cuda.Device(device))
         if int(cupy.cuda.get_current_stream().ptr) != pointer:
-            own = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
+            own = (
+                cupy.cuda.Stream.from_external(_Handle(pointer))
+                if pointer
+                else cupy.cuda.Stream.null
+            )
             stack.enter_context(stream if library_of(stream) == "cupy" else own)
         if library == "torch":
             stack.enter_context(_torch_guard(pointer, device))
