@@ -1,7 +1,8 @@
 // CSR to BCSR or WCSR in device memory, in two launches. Between them the host learns how much
 // memory the values take.
 //
-//   convert_count   a thread block a window: which columns it has, as bits in shared memory; the
+//   convert_count   a thread block a window at a time: which columns it has, as bits in shared
+//   memory; the
 //                   bits before one's own are the rank of a column. The block that ends last adds
 //                   up the windows.
 //   convert_fill    every entry to its place in the stored columns, whose index is written beside;
@@ -87,15 +88,15 @@ __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
   if (threadIdx.x == 0) g.pointer[g.windows] = total;
 }
 
-extern "C" __global__ void __launch_bounds__(COUNT_THREADS)
-    convert_count(const __grid_constant__ ConvertArguments g) {
+// Counts the columns of a window and ranks its entries; returns whether all windows are done now.
+__device__ __forceinline__ bool count_window(const ConvertArguments& g, int32_t window) {
   extern __shared__ uint32_t dynamic_shared[];
   __shared__ int32_t row_begins[MOST_ROWS + 1];
   __shared__ bool is_last;
   const int32_t words = g.columns_at_once / 32;
   uint32_t* const bits = dynamic_shared;
   uint32_t* const before = bits + words;  // columns in the words before
-  const int32_t first_row = blockIdx.x * g.height;
+  const int32_t first_row = window * g.height;
   const int32_t rows = g.m - first_row < g.height ? g.m - first_row : g.height;
   for (int32_t row = threadIdx.x; row <= rows; row += COUNT_THREADS)
     row_begins[row] = g.indptr[first_row + row];
@@ -145,15 +146,22 @@ extern "C" __global__ void __launch_bounds__(COUNT_THREADS)
     __syncthreads();
   }
   if (threadIdx.x == 0) {
-    g.counts[blockIdx.x] = found;
+    g.counts[window] = found;
     __threadfence();
     is_last = atomicAdd(g.finished, 1) == g.windows - 1;
   }
   __syncthreads();
-  if (!is_last) return;
-  __threadfence();
-  write_pointer(g);
-  if (threadIdx.x == 0) *g.finished = 0;
+  return is_last;
+}
+
+extern "C" __global__ void __launch_bounds__(COUNT_THREADS, 2)
+    convert_count(const __grid_constant__ ConvertArguments g) {
+  for (int32_t window = blockIdx.x; window < g.windows; window += gridDim.x) {
+    if (!count_window(g, window)) continue;
+    __threadfence();
+    write_pointer(g);
+    if (threadIdx.x == 0) *g.finished = 0;  // for the next conversion
+  }
 }
 
 __device__ __forceinline__ void place_entry(const ConvertArguments& g, int32_t entry) {
@@ -244,14 +252,18 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
 
 extern "C" __global__ void __launch_bounds__(FILL_THREADS)
     convert_fill(const __grid_constant__ ConvertArguments g) {
-  const int64_t number = int64_t{blockIdx.x} * FILL_THREADS + threadIdx.x;
-  const int64_t entries = int64_t{g.entry_blocks} * FILL_THREADS;
-  const int64_t columns = int64_t{g.column_blocks} * FILL_THREADS;
-  if (number < entries) {
-    if (number < g.indptr[g.m]) place_entry(g, static_cast<int32_t>(number));
-  } else if (number < entries + columns) {
-    if (number - entries < g.pointer[g.windows]) place_column(g, number - entries);
-  } else {
-    place_tasks(g, static_cast<int32_t>(number - entries - columns));
+  const int64_t task_blocks = (g.windows + FILL_THREADS - 1) / FILL_THREADS;
+  const int64_t columns_from = g.entry_blocks;
+  const int64_t tasks_from = columns_from + g.column_blocks;
+  for (int64_t block = blockIdx.x; block < tasks_from + task_blocks; block += gridDim.x) {
+    if (block < columns_from) {
+      const int64_t entry = block * FILL_THREADS + threadIdx.x;
+      if (entry < g.indptr[g.m]) place_entry(g, static_cast<int32_t>(entry));
+    } else if (block < tasks_from) {
+      const int64_t slot = (block - columns_from) * FILL_THREADS + threadIdx.x;
+      if (slot < g.pointer[g.windows]) place_column(g, slot);
+    } else {
+      place_tasks(g, static_cast<int32_t>((block - tasks_from) * FILL_THREADS + threadIdx.x));
+    }
   }
 }

@@ -6,10 +6,8 @@ offsets need 64 bits, and where there is no GPU.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,47 +15,30 @@ import numpy as np
 from asyncsparse_lab.errors import InputError, UnsupportedError
 from asyncsparse_lab.formats.arrays import INT32_LIMIT
 from asyncsparse_lab.formats.layouts import K16
-from asyncsparse_lab.gpu.compile import KernelBuild
+from asyncsparse_lab.spmm.convert_kernels import (
+    COUNT_ENTRY,
+    FILL_ENTRY,
+    FILL_THREADS,
+    ConvertArguments,
+    bits_bytes,
+    columns_at_once,
+    counter,
+    ready,
+    shared_limit,
+)
 from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
 from asyncsparse_lab.spmm.windows import TASK, DeviceWindows, WindowPieces
 
-SOURCE: Final = "convert.cu"
-COUNT_ENTRY: Final = "convert_count"
-FILL_ENTRY: Final = "convert_fill"
-COUNT_THREADS: Final = 512
-FILL_THREADS: Final = 256
 HEIGHTS: Final = (64, 128, 256)
 """Heights of windows that the kernels read."""
 
-_WORD: Final = 32
-_STATIC_BYTES: Final = 2048  # of shared memory, that the counting kernel needs beside its bits
-_BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
 _BLOCK_ROWS, _WINDOWS, _WINDOWS_IN_SLOTS = range(3)  # TaskKind
 _BLOCK_TASK_BYTES: Final = 16
 _SMALL_BYTES: Final = 64 << 20
-
-
-class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (152 bytes)."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64)
-          for name in ("indptr", "indices", "values", "ranks", "rows", "columns", "counts",
-                       "pointer", "finished", "column_index", "stored", "tasks", "split_windows")),
-        *((name, ctypes.c_int32)
-          for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
-                       "columns_at_once", "task_limit", "entry_blocks", "column_blocks",
-                       "task_kind", "deterministic")),
-    )  # fmt: skip
-
-
-def kernel_builds(arch: str = "sm_90") -> list[KernelBuild]:
-    """Return the compilations that a conversion needs."""
-    return [KernelBuild(SOURCE, entry, {}, arch) for entry in (COUNT_ENTRY, FILL_ENTRY)]
 
 
 @dataclass(frozen=True)
@@ -255,20 +236,6 @@ def count_tasks(window_row_ptr: Any, max_cols_per_task: int) -> TaskCounts:
     return TaskCounts(whole + of_split, len(split), of_split, int(pieces.max(initial=1)))
 
 
-def columns_at_once(columns: int, shared_bytes: int) -> int:
-    """Return how many of a window's columns are counted in one pass: what fits, in whole words.
-
-    Parameters
-    ----------
-    columns : int
-        Of A, in units of the format's columns.
-    shared_bytes : int
-        That a thread block may use.
-    """
-    fits = (shared_bytes - _STATIC_BYTES) // _BYTES_A_WORD * _WORD
-    return min(max(-(-columns // _WORD), 1) * _WORD, fits)
-
-
 def _cut(
     csr: DeviceCsr, shape: tuple[int, int], height: int, column_shift: int, padded_to: int
 ) -> DeviceSlices:
@@ -277,10 +244,9 @@ def _cut(
 
     if not can_convert(csr):
         raise UnsupportedError("CSR arrays are converted here as CuPy's with int32 offsets")
-    (m, k), entries = shape, len(csr.indices)
+    (m, k), entries, device = shape, len(csr.indices), cupy.cuda.Device().id
     windows = -(-m // height)
-    memory = cupy.zeros(windows + 2, dtype=cupy.int64)
-    pointer = memory[: windows + 1]  # behind it a counter
+    pointer = cupy.empty(windows + 1, dtype=cupy.int64)
     parts = (("ranks", 4 * entries), ("columns", 4 * entries), ("counts", 4 * windows),
              ("rows", entries))  # fmt: skip
     workspace = cupy.empty(sum(size for _, size in parts), dtype=cupy.uint8)
@@ -290,14 +256,14 @@ def _cut(
         indices=csr.indices.data.ptr,
         values=csr.values.data.ptr,
         pointer=pointer.data.ptr,
-        finished=pointer.data.ptr + pointer.nbytes,
+        finished=counter(device, cupy.cuda.get_current_stream().ptr).data.ptr,
         m=m,
         columns_of_a=columns,
         windows=windows,
         height=height,
         column_shift=column_shift,
         padded_to=padded_to,
-        columns_at_once=columns_at_once(columns, _shared_bytes(cupy.cuda.Device().id)),
+        columns_at_once=columns_at_once(columns, shared_limit(device)),
         task_limit=_WHOLE,
     )
     address = workspace.data.ptr
@@ -305,8 +271,10 @@ def _cut(
         setattr(arguments, name, address)
         address += size
     if windows:
-        shared = _BYTES_A_WORD * arguments.columns_at_once // _WORD
-        _launch(COUNT_ENTRY)(windows, COUNT_THREADS, shared, arguments)
+        shared_bytes = bits_bytes(arguments.columns_at_once, device)
+        ready(COUNT_ENTRY, device, shared_bytes).launch(arguments)
+    else:
+        pointer.fill(0)
     return DeviceSlices(csr, shape, pointer.get(), pointer, arguments, workspace)
 
 
@@ -327,34 +295,10 @@ def _fill(
     arguments.split_windows = 0 if split_windows is None else split_windows.data.ptr
     arguments.entry_blocks = -(-len(cut.csr.indices) // FILL_THREADS)
     arguments.column_blocks = -(-cut.stored // FILL_THREADS)
-    task_blocks = -(-arguments.windows // FILL_THREADS)
-    grid = arguments.entry_blocks + arguments.column_blocks + task_blocks
-    if grid:
-        _launch(FILL_ENTRY)(grid, FILL_THREADS, 0, arguments)
+    if arguments.windows:
+        import cupy
 
-
-def _launch(entry: str) -> Callable[..., None]:
-    """Return the kernel's launch on the current device; compiled for it once."""
-    import cupy
-
-    return _loaded(entry, cupy.cuda.Device().id)
-
-
-@cache
-def _loaded(entry: str, device: int) -> Callable[..., None]:
-    from asyncsparse_lab.gpu.compile import compile_kernel
-    from asyncsparse_lab.gpu.device import device_facts
-    from asyncsparse_lab.gpu.launch import load
-
-    build = next(b for b in kernel_builds(device_facts().arch) if b.entry == entry)
-    return load(compile_kernel(build.source, build.entry, build.constants, build.arch)).launch
-
-
-@cache
-def _shared_bytes(device: int) -> int:
-    from asyncsparse_lab.gpu.device import device_facts
-
-    return device_facts().shared_bytes_per_block
+        ready(FILL_ENTRY, cupy.cuda.Device().id, 0).launch(arguments)
 
 
 def _require(needed: int, what: str) -> None:

@@ -145,10 +145,10 @@ def libraries() -> list[Contender]:
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
     """Return the compilations behind the records, by variant."""
-    from asyncsparse_lab.spmm import convert
+    from asyncsparse_lab.spmm import convert_kernels
     from asyncsparse_lab.studies.spmm_common import kernel_build
 
-    builds = {"bcsr": convert.kernel_builds(), "wcsr": convert.kernel_builds()}
+    builds = {"bcsr": convert_kernels.kernel_builds(), "wcsr": convert_kernels.kernel_builds()}
     for variant in kernels():
         builds.setdefault(variant.name, []).append(kernel_build(variant, DTYPE_OUT))
     return builds
@@ -257,7 +257,7 @@ def _record(
 
 def _kernel() -> dict[str, Any]:
     from asyncsparse_lab.gpu.compile import compile_kernel
-    from asyncsparse_lab.spmm.convert import kernel_builds as builds
+    from asyncsparse_lab.spmm.convert_kernels import kernel_builds as builds
 
     build = builds()[0]
     artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)

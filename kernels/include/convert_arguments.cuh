@@ -1,5 +1,5 @@
 // The one argument of the conversion kernels: CSR to blocks (BCSR) or to windows of rows (WCSR).
-// Its mirror in Python is asyncsparse_lab.spmm.convert.ConvertArguments; keep both alike.
+// Its mirror in Python is asyncsparse_lab.spmm.convert_kernels.ConvertArguments; keep both alike.
 //
 // Both formats cut A into windows of `height` rows and store, for each, the columns that hold a
 // non-zero there; BCSR's columns are 64 wide, and its windows are its block rows.
@@ -38,7 +38,7 @@ struct ConvertArguments {
   int32_t padded_to;        // multiple of stored columns in a window
   int32_t columns_at_once;  // that fit into shared memory, a multiple of 32
   int32_t task_limit;       // stored columns of a task, a multiple of padded_to
-  int32_t entry_blocks;     // thread blocks for entries, then come those for columns, for tasks
+  int32_t entry_blocks;     // parts of 256 entries, then come those of columns, and of windows
   int32_t column_blocks;
   int32_t task_kind;      // TaskKind
   int32_t deterministic;  // whether each piece of a window has a slot, or all share one

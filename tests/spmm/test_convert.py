@@ -13,17 +13,15 @@ from asyncsparse_lab.errors import InputError, UnsupportedError
 from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.resources import resource_path
-from asyncsparse_lab.spmm.convert import (
+from asyncsparse_lab.spmm import convert_kernels
+from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, can_convert, count_tasks
+from asyncsparse_lab.spmm.convert_kernels import (
     COUNT_ENTRY,
     COUNT_THREADS,
     FILL_ENTRY,
     FILL_THREADS,
-    HEIGHTS,
     ConvertArguments,
-    blocks_from_csr,
-    can_convert,
     columns_at_once,
-    count_tasks,
     kernel_builds,
 )
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
@@ -72,6 +70,19 @@ def test_more_columns_take_several_passes() -> None:
     assert 2 * at_once < 2_100_000 < 3 * at_once
     assert at_once % 32 == 0
     assert at_once // 32 * 8 < MAX_SHARED_BYTES
+
+
+@pytest.mark.parametrize(
+    ("columns", "shared_bytes"),
+    [(32, 8), (2720, 1024), (900_000, 230_400), (10_000, 4096), (921_600, 230_400)],
+)
+def test_few_sizes_of_shared_memory_hold_the_bits(
+    columns: int, shared_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert_kernels, "shared_limit", lambda _: MAX_SHARED_BYTES)
+    found = convert_kernels.bits_bytes(columns, 0)
+    assert found == shared_bytes
+    assert columns // 32 * 8 <= found
 
 
 def test_arrays_of_the_host_or_of_64_bits_are_left_to_the_host() -> None:
