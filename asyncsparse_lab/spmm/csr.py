@@ -20,7 +20,8 @@ from asyncsparse_lab.spmm.product import DeviceCsr, Product, require_memory
 from asyncsparse_lab.spmm.variants import Variant
 
 CHUNK: Final = 8  # columns that a lane reads at once
-WARPS_PER_SM: Final = 20  # that the registers of the kernel leave room for
+WARPS_PER_SM: Final = 20
+"""Warps that the registers of the kernel leave room for, at eight rows of B on their way."""
 WARP: Final = 32
 ENTRIES: Final = {64: "csr_spmm_64", 128: "csr_spmm_128", 256: "csr_spmm", 512: "csr_spmm_512"}
 """Columns of a tile -> kernel; half a warp or less shares the warp with other rows."""
@@ -35,6 +36,7 @@ _LONGEST_STREAM: Final = 128
 _TASKS_OF_A_PLACE: Final = 3
 _ONE_WAVE_STREAM: Final = 64  # up to here all tasks run at once: a second wave would cost more
 _MOST_ROWS: Final = 32
+_FEW_ROWS, _WARPS_OF_FEW_ROWS = 4, 32  # where four rows are, there are registers for more warps
 _LEAST_PIECE: Final = 32
 _LONGEST_PIECE: Final = 128  # eight rows of B at a time, a longer one keeps the others waiting
 _UNEVEN: Final = 2  # times the mean: tasks of so many rows that differ more are listed one by one
@@ -244,8 +246,9 @@ def launch_csr(kernel: Variant, artifact: Artifact, product: Product, output: An
     B, options = product.B, kernel.options
     aligned = product.n % CHUNK == 0 and is_aligned(B) and is_aligned(output)
     plan = CsrPlan.of(product.k, product.n, aligned, options["tile_columns"], options["order"])
-    lanes_share = plan.groups(WARP)
-    places = device_facts().sm_count * WARPS_PER_SM * lanes_share
+    few = kernel.constants["UNROLL"] <= _FEW_ROWS
+    warps = device_facts().sm_count * (_WARPS_OF_FEW_ROWS if few else WARPS_PER_SM)
+    places = warps * plan.groups(WARP)
     key = (plan.column_tiles, places, options["rows_per_task"], options["piece_length"])
 
     def share_out(A: Any) -> RowTasks:

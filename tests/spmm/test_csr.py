@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
+from asyncsparse_lab.gpu.compile import compile_kernel
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.csr import (
     ENTRIES,
     UNALIGNED_ENTRY,
+    WARPS_PER_SM,
     CsrArguments,
     CsrPlan,
     RowTasks,
@@ -122,6 +124,15 @@ def test_the_argument_struct_mirrors_the_header() -> None:
 def test_every_kernel_that_can_be_chosen_is_in_the_source() -> None:
     source = VARIANTS["csr-vector"].path.read_text()
     assert set(re.findall(r"CSR_KERNEL\((csr\w+)", source)) == {*ENTRIES.values(), UNALIGNED_ENTRY}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("unroll", [4, 8])
+def test_it_compiles_for_ampere_too_and_leaves_room_for_its_warps(arch: str, unroll: int) -> None:
+    kernel = VARIANTS["csr-vector"].with_constants(UNROLL=unroll)
+    macros = kernel.macros("float16", "float16")
+    artifact = compile_kernel(kernel.path, kernel.entry, macros, arch)  # spills are refused
+    assert artifact.resources.registers <= (65536 // (32 * WARPS_PER_SM) if unroll == 8 else 64)
 
 
 def test_it_is_built_for_both_input_types() -> None:
