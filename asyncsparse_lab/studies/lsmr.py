@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from asyncsparse_lab.lsmr.geometry import Geometry
 
 REPEATS: Final = 10_000
-GEOMETRIES: Final = tuple(
-    (blocks, threads, together)
-    for blocks, threads in ((33, 640), (64, 288), (66, 256), (66, 640), (99, 384), (132, 640))
-    for together in (1, 2)
+GRIDS: Final = tuple(
+    (blocks, threads, batched)
+    for blocks, threads in ((33, 640), (64, 288), (66, 384), (66, 640), (99, 384), (132, 640))
+    for batched in (0, 2)
 )
+"""Blocks and threads, and how entries are loaded: in a loop, or as many as there are at once."""
+CLUSTERS: Final = ((8, 1024), (16, 640), (16, 1024))
 
 
 def cases() -> list[Case]:
@@ -67,10 +69,15 @@ def geometries() -> list[Geometry]:
     """Return the geometries that are compared."""
     from asyncsparse_lab.lsmr.geometry import Geometry
 
-    return [
-        Geometry(blocks, threads, staged=True, together=together)
-        for blocks, threads, together in GEOMETRIES
+    grids = [
+        Geometry(blocks, threads, staged=True, batched=batched)
+        for blocks, threads, batched in GRIDS
     ]
+    clusters = [
+        Geometry(blocks, threads, staged=True, batched=2, cluster=True)
+        for blocks, threads in CLUSTERS
+    ]
+    return [*grids, *clusters]
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
@@ -105,7 +112,11 @@ def _measure_geometries(case: Case, problem: LeastSquares) -> list[Record]:
     compile_geometries(geometries())
     default = prepare(A)
     chosen = [(default, True)]
-    chosen += [(prepare(A, geometry=geometry), False) for geometry in geometries()]
+    chosen += [
+        (prepare(A, geometry=geometry), False)
+        for geometry in geometries()
+        if geometry.shared_bytes(default.plan, 1) <= default.facts.shared_bytes_per_block - 4096
+    ]
     results = [lsmr(prepared, b, **OPTIONS) for prepared, _ in chosen]
     stream = cupy.cuda.get_current_stream()
     runs = [partial(prepared.group(1).start, stream) for prepared, _ in chosen]
@@ -151,7 +162,8 @@ def _measure_repeats(case: Case, problem: LeastSquares) -> list[Record]:
     records = []
     for where, geometry, beside, share in (
         ("a grid that fills the GPU", Geometry(sm_count, 256, staged=True), False, 0.4),
-        ("a quarter of the GPU", Geometry(max(1, sm_count // 4), 640, staged=True), False, 0.4),
+        ("a quarter of the GPU", Geometry(max(1, sm_count // 4), 640, staged=True), False, 0.2),
+        ("one cluster", Geometry(*CLUSTERS[1], staged=True, batched=2, cluster=True), False, 0.2),
         ("beside another kernel", None, True, 0.2),
     ):
         prepared = prepare(A, geometry=geometry)

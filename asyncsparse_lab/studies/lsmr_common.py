@@ -294,6 +294,8 @@ def geometry_params(geometry: Geometry) -> dict[str, Any]:
         "threads": geometry.threads,
         "staged": geometry.staged,
         "together": geometry.together,
+        "batched": geometry.batched,
+        "cluster": geometry.cluster,
         "ring_steps": geometry.ring_steps,
         "matrix_stays": geometry.matrix_stays,
     }

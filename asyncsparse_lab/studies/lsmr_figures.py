@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAMES = {"8kv-stand-in": "8kv", "11kv-stand-in": "11kv"}  # of the document's claims
+THREADS = (256, 288, 384, 640, 1024)  # of a block, by colour
 _STAND_INS = "The matrices are stand-ins: the document's own are not public."
 
 
@@ -222,19 +223,23 @@ def geometries(rows: pd.DataFrame) -> Drawing:
     figure, panels = plt.subplots(
         1, len(matrices), figsize=(4.4 * len(matrices), 3.8), squeeze=False
     )
-    columns = ["params.threads", "params.together"]
+    defaults = {"params.batched": 0, "params.cluster": False}
+    rows = rows.assign(**{name: rows.get(name, value) for name, value in defaults.items()})
+    columns = ["params.cluster", "params.batched", "params.together", "params.threads"]
     for axes, matrix in zip(panels[0], matrices, strict=True):
         here = rows[rows["matrix"] == matrix]
         groups: Any = here.groupby(columns)
-        for index, ((threads, together), one) in enumerate(groups):
+        for (cluster, batched, together, threads), one in groups:
             one = one.sort_values("params.blocks")
-            text = f"{int(threads)} threads" + (", slices in pairs" if together == 2 else "")
+            text = "a cluster, " * bool(cluster) + f"{int(threads)} threads"
+            text += ", slices in pairs" * (together == 2) + ", loads at once" * (batched == 2)
             axes.plot(
                 one["params.blocks"],
                 one["result.us_per_iteration"],
-                marker="o" if together == 1 else "s",
+                marker="D" if cluster else "s" if batched else "o",
+                ls="--" if batched else "-",
                 label=text,
-                color=f"C{index}",
+                color=f"C{THREADS.index(int(threads)) if threads in THREADS else 9}",
             )
         floor = here.groupby("params.blocks")["result.floor_us_per_iteration"].min()
         axes.plot(floor.index, floor, color="black", ls=":", label="floor: two exchanges")
@@ -255,15 +260,16 @@ def geometries(rows: pd.DataFrame) -> Drawing:
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=9)
     style.provenance(figure, rows)
-    names = ["matrix", "variant", "params.blocks", "params.threads", "params.together",
-             "params.chosen", "result.us_per_iteration", "result.floor_us_per_iteration",
-             "result.predicted_us_per_iteration"]  # fmt: skip
-    table = rows[names].sort_values(names[:6], key=lambda column: column.astype(str))
+    shape = ["blocks", "threads", "together", "batched", "cluster", "chosen"]
+    times = ["us_per_iteration", "floor_us_per_iteration", "predicted_us_per_iteration"]
+    names = ["matrix", "variant", *(f"params.{name}" for name in shape)]
+    names += [f"result.{name}" for name in times]
+    table = rows[names].sort_values(names[:8], key=lambda column: column.astype(str))
     return Drawing(
         figure,
         table.reset_index(drop=True),
-        "The persistent kernel on grids and blocks of several sizes: more blocks make the exchange "
-        "slower and the products faster.",
+        "The persistent kernel on grids and blocks of several sizes, and in one cluster: more "
+        "blocks make the exchange slower and the products faster.",
     )
 
 

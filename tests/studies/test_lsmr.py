@@ -184,9 +184,9 @@ def test_the_solvers_are_drawn(draw_in_theme: Draw) -> None:
         records.append(
             made_up("lsmr", case, ("library", "scipy", "direct"), 9000, params={}, result=direct)
         )
-        for blocks, threads, together in lsmr.GEOMETRIES:
+        for geometry in lsmr.geometries():
             params = lsmr_common.params(
-                chosen=blocks == 66, blocks=blocks, threads=threads, together=together
+                chosen=geometry.blocks == 66, **lsmr_common.geometry_params(geometry)
             )
             result = {"us_per_iteration": 7.0, "floor_us_per_iteration": 4.4,
                       "predicted_us_per_iteration": 7.2}  # fmt: skip
