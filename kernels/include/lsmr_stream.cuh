@@ -188,14 +188,20 @@ struct Stream {  // all lanes of a warp hold the same
 __device__ __forceinline__ Real sum_in_pieces(const LsmrArguments& g, Stream& stream,
                                               uint32_t steps, const Real* x, int32_t lane) {
   Real sum = 0;
-  for (uint32_t done = 0; done < steps; done += MANY_STEPS / 2) {
-    const uint32_t now = min(MANY_STEPS / 2, steps - done);
+  for (uint32_t done = 0; done < steps; done += MANY_STEPS) {
+    const uint32_t now = min(MANY_STEPS, steps - done);
     stream.await(now);
     const uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
+    Real gathered[MANY_STEPS];
 #pragma unroll
-    for (uint32_t k = 0; k < MANY_STEPS / 2; ++k) {
+    for (uint32_t k = 0; k < MANY_STEPS; ++k) {
       const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-      if (k < now) sum += stream.ring->values[place] * x[stream.ring->columns[place]];
+      gathered[k] = k < now ? x[stream.ring->columns[place]] : Real(0);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < MANY_STEPS; ++k) {
+      const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
+      if (k < now) sum += stream.ring->values[place] * gathered[k];
     }
     stream.advance(g, now, lane);
   }
