@@ -53,9 +53,9 @@ CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
 """What multiplies CSR as it is, ours and cuSPARSE's."""
 REPEATS: Final = 11
 HOST_REPEATS: Final = 3
-HOST_SECONDS: Final = 2.0
-"""A conversion on the host that takes longer is not repeated."""
-SLOWEST_ENTRIES: Final = 3e6
+HOST_SECONDS: Final = 0.1
+"""A conversion that takes longer is not repeated."""
+SLOWEST_ENTRIES: Final = 1e6
 """Entries that the host converts in a second, for the prediction of a case's time."""
 
 
@@ -118,7 +118,7 @@ def cases() -> list[Case]:
     entries = [(e.name, e.nnz) for e in load_suite(SUITE).available() if e.rows >= LEAST_ROWS]
     generated = [(name, 2_000_000) for name in GENERATED]
     return [
-        Case(name, name, N, seconds=1.5 + (HOST_REPEATS + 1) * 4 * nnz / SLOWEST_ENTRIES)
+        Case(name, name, N, seconds=2.0 + len(HEIGHTS) * nnz / SLOWEST_ENTRIES)
         for name, nnz in (*entries, *generated)
     ]
 
@@ -156,11 +156,35 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 
 def measure(case: Case) -> list[Record]:
     """Time all conversions of one matrix, and the products that they are for."""
-    from asyncsparse_lab.studies.spmm_cases import measure_case
+    from asyncsparse_lab.gpu.compile import compile_many
+    from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
+    from asyncsparse_lab.spmm.measure import measure_product
+    from asyncsparse_lab.spmm.run import Ours
+    from asyncsparse_lab.studies.spmm_common import (
+        ceilings_here,
+        kernel_build,
+        product_with_truth,
+    )
 
-    measured = measure_case(STUDY, case, kernels(), libraries(), seconds=0.02)
-    products = [record for record in measured.records if record.l2 == "cold"]
-    return [*_converted(case, measured.product), *products]
+    assert case.matrix is not None
+    assert case.n is not None
+    compile_many([kernel_build(variant, DTYPE_OUT) for variant in kernels()])
+    product, truth = product_with_truth(case.matrix, case.n)
+    product = product.with_output(DTYPE_OUT)
+    converted = _converted(case, product)
+    product.conversions.makers = ON_THE_GPU  # the products need not wait for the host
+    products = measure_product(
+        [*map(Ours, kernels()), *libraries()],
+        product,
+        study=STUDY,
+        case=case.name,
+        matrix=case.matrix,
+        truth=truth,
+        l2_states=("cold",),
+        seconds=0.02,
+        ceilings=ceilings_here(),
+    )
+    return [*converted, *products]
 
 
 def _converted(case: Case, product: Product) -> list[Record]:
