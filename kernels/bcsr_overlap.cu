@@ -1,105 +1,144 @@
-// Beyond the article: opt3's epilogue and prologue hidden behind loads.
+// Beyond the article: opt3's epilogue and prologue hidden behind loads and stores of other tiles.
 //
-// One persistent CTA per SM takes tiles (64 rows x 2 WGMMA_N columns) from a counter, longest block
-// row first, so it evens out uneven rows. C leaves through the ring (ring_output.cuh): through one
-// slot for both consumers where it fits, else a slot for each consumer and part of its columns.
-// STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
+// One persistent CTA per SM takes tiles of C (overlap_schedule.cuh). Its producer thread fills a
+// ring of slots by TMA; two consumer warpgroups multiply, and leave C in staging memory from which
+// TMA stores it while they go on (overlap_output.cuh). Block rows without blocks need no consumer:
+// the producer stores zeros.
+//
+// PAIRED: fewer bytes of B for each output. Block rows that share block columns are matched on the
+// host, and one CTA computes both, so that a shared slice of B is read once; each consumer owns a
+// block row. STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
 
+#include "overlap_output.cuh"
+#include "overlap_schedule.cuh"
 #include "registers.cuh"
-#include "ring_output.cuh"
 
-constexpr int PARTS = output_parts(STAGE_BYTES);
-constexpr int PART_COLUMNS = WGMMA_N / PARTS;
-constexpr int PART_BYTES = BLOCK * PART_COLUMNS * OUTPUT_BYTES;
-constexpr bool TOGETHER = PARTS == 1 && CONSUMERS * PART_BYTES <= STAGE_BYTES;
-constexpr int OUTPUT_SLOTS = TOGETHER ? 1 : CONSUMERS * PARTS;
+constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP_THREADS;
+constexpr int SLOT_RELEASES = CONSUMERS * WARPGROUP_THREADS / WARP_THREADS;  // one of each warp
+constexpr int BLOCK_PARTS = BLOCK / TILE_K;
 
-struct Shared {
-  Ring ring;
-  Work work[STAGES];
+// What a slot holds; written by the producer before the slot's full barrier, read after it.
+struct alignas(16) Work {
+  int32_t control;
+  int32_t block_rows[2];
+  int32_t first_column;
 };
 
-__device__ __forceinline__ void produce(const BcsrArguments& arguments, Shared& shared,
-                                        uint32_t stages) {
+struct Shared {
+  Work work[STAGES];
+  uint64_t full[STAGES];   // one arrival, and the slot's bytes
+  uint64_t empty[STAGES];  // one arrival of each consumer warp
+
+  __device__ __forceinline__ void initialise() {
+    for (int slot = 0; slot < STAGES; ++slot) {
+      mbarrier_init(&full[slot], 1);
+      mbarrier_init(&empty[slot], SLOT_RELEASES);
+    }
+    mbarrier_init_fence();
+  }
+
+  // A fresh slot counts as empty: waiting for the parity before the first returns at once.
+  __device__ __forceinline__ void wait_empty(const RingPosition<STAGES>& position) {
+    mbarrier_wait(&empty[position.slot], position.parity ^ 1);
+  }
+};
+
+__device__ __forceinline__ void produce(const RingArguments& arguments, Shared& shared,
+                                        uint32_t slots, uint32_t zeros) {
   RingPosition<STAGES> position;
-  int32_t rows = static_cast<int32_t>(arguments.block_rows);
-  int32_t tiles = rows * static_cast<int32_t>((arguments.n + TILE_COLUMNS - 1) / TILE_COLUMNS);
-  int32_t index = blockIdx.x;
-  while (index < tiles) {
-    // The next tile's number is asked for now, and is there when this tile's loads are issued.
-    int32_t upcoming = next_tile(arguments);
-    BlockRowTask task = arguments.row_tasks[index % rows];
-    int32_t first_column = index / rows * TILE_COLUMNS;
-    for (BlockWalk walk(arguments, task.begin, task.begin + task.blocks); walk.left > 0;
-         walk.advance()) {
+  Lookahead tile(arguments);
+  for (; !tile.is_over(); tile.advance(arguments)) {
+    int32_t first_column = place_of(arguments, tile.index).first_column;
 #pragma unroll
-      for (int part = 0; part < BLOCK / TILE_K; ++part) {
-        wait_empty(shared.ring, position);
-        shared.work[position.slot].kind = Kind::multiply;
-        tma_load_stage(arguments, stages + position.slot * STAGE_BYTES,
-                       &shared.ring.full[position.slot], walk.a_row, walk.column, first_column,
-                       part);
+    for (int i = 0; i < A_BLOCKS; ++i)
+      if (tile.rows.block_rows[i] <= EMPTY_ROW)
+        store_boxes<TILE_COLUMNS>(&arguments.c_map, zeros, 0,
+                                  (EMPTY_ROW - tile.rows.block_rows[i]) * BLOCK, first_column);
+    // Steps are read one ahead of their use.
+    TileStep ahead = tile.step;
+    for (int32_t i = 0; i < tile.rows.steps; ++i) {
+      TileStep step = ahead;
+      if (i + 1 < tile.rows.steps) ahead = arguments.steps[tile.rows.begin + i + 1];
+#pragma unroll
+      for (int part = 0; part < BLOCK_PARTS; ++part) {
+        int32_t control = step.control;
+        if (part > 0) control &= ~(BEGINS | BEGINS << 1);
+        if (part + 1 < BLOCK_PARTS) control &= ~(ENDS | ENDS << 1);
+        shared.wait_empty(position);
+        shared.work[position.slot] = {
+            control, {tile.rows.block_rows[0], tile.rows.block_rows[1]}, first_column};
+        load_slot(arguments, slots + position.slot * SLOT_BYTES, &shared.full[position.slot], step,
+                  part, first_column);
         position.advance();
       }
     }
-    for (int output = 0; output < OUTPUT_SLOTS; ++output) {
-      int32_t consumers = TOGETHER ? (1 << CONSUMERS) - 1 : 1 << output / PARTS;
-      int part = output % PARTS;
-      hand_out(shared.ring, position, [&](int slot) {
-        shared.work[slot] = {Kind::output, consumers, part, task.block_row * BLOCK,
-                             first_column + part * PART_COLUMNS};
-      });
-    }
-    index = upcoming;
   }
-  hand_out(shared.ring, position, [&](int slot) { shared.work[slot].kind = Kind::done; });
-  finish_tiles(arguments);
+  shared.wait_empty(position);
+  shared.work[position.slot].control = DONE;
+  mbarrier_arrive(&shared.full[position.slot]);
+  Tickets::finish(arguments);
+  tma_store_wait();
 }
 
-__device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& shared,
-                                        uint32_t stages) {
-  Consumer self{shared.ring};
+// One lane reads for its warp, the one that gives the slot back: whoever reads then also arrives
+// at the barrier before the next write, as racecheck wants to see it.
+__device__ __forceinline__ Work read_work(const Work& shared) {
+  Work work = {};
+  if (threadIdx.x % WARP_THREADS == 0) work = shared;
+  work.control = __shfl_sync(~0u, work.control, 0);
+  work.block_rows[0] = __shfl_sync(~0u, work.block_rows[0], 0);
+  work.block_rows[1] = __shfl_sync(~0u, work.block_rows[1], 0);
+  work.first_column = __shfl_sync(~0u, work.first_column, 0);
+  return work;
+}
+
+__device__ __forceinline__ void consume(const RingArguments& arguments, Shared& shared,
+                                        uint32_t slots, uint32_t staging) {
+  int index = threadIdx.x / WARPGROUP_THREADS - 1;
+  Staging output{staging + index * STAGING_BYTES, 1 + index, threadIdx.x % WARPGROUP_THREADS == 0};
   float accumulators[WGMMA_N / 2] = {};
-  RingPosition<STAGES> position;
-  while (true) {
+  for (RingPosition<STAGES> position;; position.advance()) {
     int slot = position.slot;
-    mbarrier_wait(&shared.ring.full[slot], position.parity);
-    position.advance();
-    const Work work = shared.work[slot];  // a copy: the slot may be given back before all have read
-    if (work.kind == Kind::done) break;
-    uint32_t stage = stages + slot * STAGE_BYTES;
-    if (work.kind == Kind::multiply) {
-      if constexpr (SKIP_PRODUCT == 0) {
-        multiply_block(accumulators, stage, consumer_slices(stage, self.index));
-        // Waiting for the product at once frees the slot early: loads are what takes long.
-        wgmma_wait<0>();
-        pin_accumulators(accumulators);
-      }
-      self.release(slot);
-    } else if (self.takes_part(work)) {
-      self.store_part<PARTS>(arguments, accumulators, work,
-                             stage + (TOGETHER ? self.index * PART_BYTES : 0), slot,
-                             work.first_column + self.index * WGMMA_N);
-    } else {
-      self.release(slot);
+    mbarrier_wait(&shared.full[slot], position.parity);
+    Work work = read_work(shared.work[slot]);
+    if (work.control == DONE) break;
+    if (SKIP_PRODUCT == 0 && (work.control >> index & MULTIPLIES) != 0)
+      multiply_slot(accumulators, slots + slot * SLOT_BYTES, index,
+                    (work.control >> index & BEGINS) != 0);
+    __syncwarp();
+    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&shared.empty[slot]);
+    if ((work.control >> index & ENDS) != 0) {
+      int32_t block_row = PAIRED != 0 && index == 1 ? work.block_rows[1] : work.block_rows[0];
+      output.store(&arguments.c_map, accumulators, block_row * BLOCK,
+                   work.first_column + (PAIRED != 0 ? 0 : index * WGMMA_N));
     }
   }
-  self.finish();
+  output.finish();
 }
 
-extern "C" __global__ void __launch_bounds__(RING_THREADS, 1)
-    bcsr_spmm(const __grid_constant__ BcsrArguments arguments) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    bcsr_spmm(const __grid_constant__ RingArguments arguments) {
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Shared shared;
-  uint32_t stages = aligned_stages(dynamic_shared);
-  if (threadIdx.x == 0) initialise_ring(arguments, shared.ring, SLOT_RELEASES);
+  uint32_t slots = aligned_stages(dynamic_shared);
+  uint32_t staging = slots + STAGES * SLOT_BYTES;
+  uint32_t zeros = staging + CONSUMERS * STAGING_BYTES;
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&arguments.a_map);
+    prefetch_tensor_map(&arguments.b_map);
+    prefetch_tensor_map(&arguments.c_map);
+    shared.initialise();
+  }
+  for (uint32_t at = threadIdx.x * 16; at < ZERO_BYTES; at += THREADS * 16)
+    store_shared(zeros + at, make_uint4(0, 0, 0, 0));
+  fence_async_proxy();
   __syncthreads();
 
   if (threadIdx.x < WARPGROUP_THREADS) {
-    release_registers<40>();
-    if (threadIdx.x == 0) produce(arguments, shared, stages);
+    release_registers<56>();
+    if (threadIdx.x == 0) produce(arguments, shared, slots, zeros);
   } else {
-    claim_registers<232>();
-    consume(arguments, shared, stages);
+    claim_registers<224>();
+    consume(arguments, shared, slots, staging);
   }
 }

@@ -95,7 +95,8 @@ def all_builds() -> list[Build]:
     bare = filter(None, map(unfenced, cluster_sweep()))
     builds += [Build(variant, "bfloat16") for variant in bare]
     for variant in VARIANTS.values():
-        if "float16" in variant.dtypes_in:
-            builds += [Build(variant, dtype, "float16") for dtype in ("float16", "float32")]
+        for layout in variant.layouts:
+            for dtype_in in variant.dtypes_in:
+                builds += [Build(variant, out, dtype_in, layout) for out in (dtype_in, "float32")]
     unique = {(b.variant.name, tuple(sorted(b.variant.params.items())), *b[1:]): b for b in builds}
     return list(unique.values())

@@ -29,6 +29,7 @@ from asyncsparse_lab.spmm.convert_kernels import (
 from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
+from asyncsparse_lab.spmm.ring import blocks_from_host
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
 from asyncsparse_lab.spmm.windows import TASK, DeviceWindows, WindowPieces
 
@@ -319,4 +320,6 @@ def device_blocks(csr: DeviceCsr, A: Any) -> DeviceBcsr:
     A : scipy.sparse.csr_array, m x k
         float32, values exact in the type of `csr`.
     """
-    return blocks_from_csr(csr, A.shape) if can_convert(csr) else DeviceBcsr.from_csr(A)
+    if can_convert(csr):
+        return blocks_from_csr(csr, A.shape)
+    return blocks_from_host(A, "float16" if csr.values.dtype == np.float16 else "bfloat16")

@@ -24,6 +24,8 @@ SM_SHARED_BYTES = 233_472
 """Shared memory of an SM, of which each thread block also takes 1 KiB for the system (same)."""
 SM_REGISTERS = 65_536
 CONSUMERS = 2
+BOX_BYTES = 8192
+"""64 rows of 128 bytes: what one TMA copy of C moves."""
 
 Constants = Mapping[str, int]
 
@@ -122,27 +124,28 @@ def persistent_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True)
 
 
-def overlap_geometry(constants: Constants, tile_columns: int = 0, a_blocks: int = 1) -> Geometry:
-    """Return the geometry of a persistent ring through which C leaves."""
-    tile_columns = tile_columns or CONSUMERS * constants["WGMMA_N"]
-    stage_k = constants["STAGE_K"]
+def overlap_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of a persistent ring beside which C is staged.
+
+    PAIRED: two block rows share the tile's columns, else two consumers have WGMMA_N each.  The
+    shared memory is the slots, STAGING units of 8 KiB for each consumer, and 8 KiB of zeros.
+    """
+    wgmma_n, stage_k = constants["WGMMA_N"], constants["STAGE_K"]
+    pairs = bool(constants["PAIRED"])
+    a_blocks, tile_columns = (CONSUMERS, wgmma_n) if pairs else (1, CONSUMERS * wgmma_n)
     slot_bytes = 2 * stage_k * (a_blocks * BLOCK + tile_columns)
+    boxes = CONSUMERS * constants["STAGING"] + 1
     return Geometry(
         threads=384,
         tile_columns=tile_columns,
         slice_columns=64,
-        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
+        shared_bytes=constants["STAGES"] * slot_bytes + boxes * BOX_BYTES + ALIGNMENT_BYTES,
         persistent=True,
         stores_by_tma=True,
         schedules=True,
+        pairs=pairs,
         stage_k=stage_k,
     )
-
-
-def paired_geometry(constants: Constants) -> Geometry:
-    """Return the geometry of pairs of block rows: two blocks of A, one slice of B."""
-    geometry = overlap_geometry(constants, tile_columns=constants["WGMMA_N"], a_blocks=CONSUMERS)
-    return replace(geometry, pairs=True)
 
 
 def window_geometry(constants: Constants) -> Geometry:
@@ -159,8 +162,9 @@ def window_geometry(constants: Constants) -> Geometry:
 def pipelined_geometry(constants: Constants) -> Geometry:
     """Return the geometry of the pipelined WCSR kernel.
 
-    One consumer warpgroup for each 64 rows of a window and PRODUCERS producer warps; MINIMUM_CTAS
-    thread blocks share an SM's registers and shared memory.
+    A consumer warpgroup for each 64 rows of a window and each of COLUMN_GROUPS times WGMMA_N
+    columns, and PRODUCERS producer warps; MINIMUM_CTAS thread blocks share an SM's registers and
+    shared memory.
 
     Raises
     ------
@@ -169,37 +173,41 @@ def pipelined_geometry(constants: Constants) -> Geometry:
     """
     height, wgmma_n, producers = (constants[key] for key in ("HEIGHT", "WGMMA_N", "PRODUCERS"))
     stages, stage_k, ctas = (constants[key] for key in ("STAGES", "STAGE_K", "MINIMUM_CTAS"))
+    groups = constants["COLUMN_GROUPS"]
+    columns = groups * wgmma_n
     for name, value, offered in (
         ("HEIGHT", height, (64, 128, 256)),
         ("WGMMA_N", wgmma_n, (64, 128, 256)),
+        ("COLUMN_GROUPS", groups, (1, 2, 4)),
         ("STAGE_K", stage_k, (32, 64)),
-        # A producer warp copies 256 / WGMMA_N rows at once, of the 16 / PRODUCERS that are its own.
-        ("PRODUCERS", producers, [count for count in (2, 4, 8) if count <= wgmma_n // 16]),
+        # A producer warp copies whole rows, several at once where they are short, of the
+        # 16 / PRODUCERS that are its own.
+        ("PRODUCERS", producers, [count for count in (2, 4, 8) if count <= columns // 16]),
     ):
         if value not in offered:
             raise InputError(f"{name} = {value}: use one of {', '.join(map(str, offered))}")
-    threads = height * 2 + producers * 32
+    threads = height * 2 * groups + producers * 32
     registers = SM_REGISTERS // (ctas * threads) // 8 * 8
-    if registers < wgmma_n // 2 + 26:  # what ptxas asks for beside the accumulators of a wgmma
+    if threads > 1024 or registers < wgmma_n // 2 + 26:  # beside the accumulators of a wgmma
         raise InputError(
             f"MINIMUM_CTAS = {ctas} of {threads} threads leave {registers} registers a thread, and "
             f"WGMMA_N = {wgmma_n} needs {wgmma_n // 2 + 26}: use fewer blocks or producers"
         )
-    slot_bytes = 2 * stage_k * (height + wgmma_n)
+    slot_bytes = 2 * stage_k * (height + columns)
     room = SM_SHARED_BYTES // ctas - 1024 - STATIC_BYTES - ALIGNMENT_BYTES
     if stages > room // slot_bytes:
         raise InputError(
             f"STAGES = {stages} of {slot_bytes} bytes do not fit {ctas} times on an SM: use at "
             f"most {room // slot_bytes}"
         )
-    if stages * slot_bytes < 4 * height * wgmma_n:
+    if slot_bytes < height * groups * 128:
         raise InputError(
-            f"STAGES = {stages} of {slot_bytes} bytes cannot hold {height} x {wgmma_n} of C: use "
-            f"at least {-(-4 * height * wgmma_n // slot_bytes)}"
+            f"STAGE_K = {stage_k} makes slots of {slot_bytes} bytes, too small for C to leave "
+            f"through: {height} x {groups} lines of 128 bytes; use STAGE_K = 64"
         )
     return Geometry(
         threads=threads,
-        tile_columns=wgmma_n,
+        tile_columns=columns,
         slice_columns=0,
         shared_bytes=stages * slot_bytes + ALIGNMENT_BYTES,
         stage_k=stage_k,

@@ -15,6 +15,7 @@ from asyncsparse_lab.spmm import arguments as arguments_module
 from asyncsparse_lab.spmm import csr as csr_module
 from asyncsparse_lab.spmm import layout as layout_module
 from asyncsparse_lab.spmm import pairs as pairs_module
+from asyncsparse_lab.spmm import ring as ring_module
 from asyncsparse_lab.spmm import wcsr as wcsr_module
 from asyncsparse_lab.spmm import windows as windows_module
 from asyncsparse_lab.spmm.contender import Prepared
@@ -26,6 +27,7 @@ from asyncsparse_lab.spmm.layout import (
     bcsr_arguments,
     is_aligned,
 )
+from asyncsparse_lab.spmm.ring import launch_ring
 from asyncsparse_lab.spmm.variants import Variant
 from asyncsparse_lab.spmm.wcsr import launch_wcsr
 from asyncsparse_lab.spmm.windows import launch_windows
@@ -197,6 +199,7 @@ class Family(NamedTuple):
 
 FAMILIES: Final[dict[str, Family]] = {
     "bcsr": Family(_launch_bcsr, (arguments_module, layout_module, pairs_module)),
+    "ring": Family(launch_ring, (ring_module, layout_module, pairs_module)),
     "wcsr": Family(launch_wcsr, (arguments_module, wcsr_module)),
     "pipelined": Family(launch_windows, (windows_module,)),
     "csr": Family(launch_csr, (csr_module,)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.resources import resource_path
@@ -25,7 +25,6 @@ from asyncsparse_lab.spmm.geometry import (
     max_stages,
     multicast_geometry,
     overlap_geometry,
-    paired_geometry,
     persistent_geometry,
     pipelined_geometry,
     ring_geometry,
@@ -41,7 +40,14 @@ from asyncsparse_lab.spmm.geometry import (
 
 OUTPUT_TYPES = ("bfloat16", "float32")
 """What every kernel writes; one that reads float16 writes that too."""
-PROBE_CONSTANTS = ("DEBUG_DELAYS", "INSTRUMENT", "SKIP_PRODUCT", "SKIP_STORE", "UNFENCED")
+PROBE_CONSTANTS = (
+    "DEBUG_DELAYS",
+    "INSTRUMENT",
+    "SKIP_LOAD",
+    "SKIP_PRODUCT",
+    "SKIP_STORE",
+    "UNFENCED",
+)
 """Constants that every variant takes: builds that are tested or looked into, never timed."""
 
 
@@ -205,6 +211,21 @@ class Variant:
 # The article's rule, "the largest WGMMA_N whose BN = 2 WGMMA_N divides N", gives 256 for N = 1024
 # and 4096, so the ladder stands on that tile; three stages of it fill the shared memory.
 _RING = {"WGMMA_N": 256, "STAGES": 3}
+_OVERLAP = {
+    "WGMMA_N": 256,
+    "STAGE_K": 32,
+    "STAGING": 4,
+    "MIXED": 1,
+    "COLUMNS_FIRST": 0,
+    "KEEP_B": 0,
+    "PASS_C": 0,
+}
+_BEYOND: dict[str, Any] = {
+    "family": "ring",
+    "dtypes_in": ("bfloat16", "float16"),
+    "layouts": ("row-major", "column-major"),
+    "geometry": overlap_geometry,
+}
 
 _TABLE = (
     Variant("bcsr_opt0.cu", "bcsr-opt0", {}, role="paper", geometry=scalar_geometry),
@@ -234,18 +255,8 @@ _TABLE = (
         role="paper",
         geometry=persistent_geometry,
     ),
-    Variant(
-        "bcsr_overlap.cu",
-        "bcsr-overlap",
-        {"WGMMA_N": 256, "STAGES": 3, "STAGE_K": 64},
-        geometry=overlap_geometry,
-    ),
-    Variant(
-        "bcsr_paired.cu",
-        "bcsr-paired",
-        {"WGMMA_N": 256, "STAGES": 4, "STAGE_K": 64},
-        geometry=paired_geometry,
-    ),
+    Variant("bcsr_overlap.cu", "bcsr-overlap", {**_OVERLAP, "STAGES": 4, "PAIRED": 0}, **_BEYOND),
+    Variant("bcsr_overlap.cu", "bcsr-paired", {**_OVERLAP, "STAGES": 6, "PAIRED": 1}, **_BEYOND),
     Variant(
         "wcsr_paper.cu",
         "wcsr-paper",
@@ -272,17 +283,18 @@ _TABLE = (
         {
             "HEIGHT": 64,
             "WGMMA_N": 128,
+            "COLUMN_GROUPS": 1,
             "STAGES": 4,
             "STAGE_K": 64,
             "PRODUCERS": 4,
             "MINIMUM_CTAS": 2,
-            "COLUMN_MAJOR": 0,
+            "HINTS": 0,
         },
         entry="wcsr_spmm",
         format="wcsr",
         family="pipelined",
         geometry=pipelined_geometry,
-        options={"max_cols_per_task": -1, "deterministic": 1},
+        options={"max_cols_per_task": -1, "deterministic": 1, "persistent": 1},
     ),
     Variant(
         "csr_vector.cu",

@@ -1,0 +1,181 @@
+// C of bcsr_overlap.cu: a consumer lays its accumulators down in staging memory of its own, and TMA
+// stores them while it multiplies for the next tile; block rows without blocks are stored from
+// memory that stays zero.
+#pragma once
+
+#include "overlap_tile.cuh"
+#include "stmatrix.cuh"
+#include "swizzle.cuh"
+
+#ifndef OUTPUT_BF16
+#define OUTPUT_BF16 1
+#endif
+#ifndef OUTPUT_FP16
+#define OUTPUT_FP16 0
+#endif
+#ifndef SKIP_STORE
+#define SKIP_STORE 0
+#endif
+// Bytes of a consumer's staging memory, in units of 8 KiB: two halves, used in turn.
+#ifndef STAGING
+#define STAGING 4
+#endif
+// Whether C, which nobody reads again, is to leave L2 first.
+#ifndef PASS_C
+#define PASS_C 0
+#endif
+
+constexpr bool IS_16_BIT = OUTPUT_BF16 != 0 || OUTPUT_FP16 != 0;
+constexpr int OUTPUT_BYTES = IS_16_BIT ? 2 : 4;
+constexpr int SPAN_VALUES = 128 / OUTPUT_BYTES;  // neighbours in memory that a box covers
+
+constexpr int STAGING_BYTES = STAGING * 8192;
+constexpr int HALF_BYTES = STAGING_BYTES / 2;
+constexpr int PART_COLUMNS = HALF_BYTES / (BLOCK * OUTPUT_BYTES);  // of C, staged at once
+constexpr int PARTS = WGMMA_N / PART_COLUMNS;
+static_assert(STAGING % 2 == 0 && PARTS >= 1 && WGMMA_N % PART_COLUMNS == 0);
+
+// A box of C: 64 rows x 128 bytes; of C^T: C_BOX_ROWS columns of C, 128 bytes of each.
+constexpr int C_BOX_ROWS = TRANSPOSED == 0 || PART_COLUMNS > 64 ? 64 : PART_COLUMNS;
+constexpr int C_BOX_BYTES = C_BOX_ROWS * 128;
+constexpr int ZERO_BYTES = 8192;
+static_assert(C_BOX_BYTES <= ZERO_BYTES);
+
+__device__ __forceinline__ void store_box(const TensorMap* map, uint32_t source, int32_t x,
+                                          int32_t y) {
+  if constexpr (SKIP_STORE != 0) return;
+  if constexpr (PASS_C == 0) {
+    tma_store_2d(map, source, x, y);
+  } else {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint"
+        " [%0, {%2, %3}], [%1], %4;" ::"l"(map),
+        "r"(source), "r"(x), "r"(y), "l"(policy)
+        : "memory");
+  }
+}
+
+// Calls store(box, row, column) for the boxes of 64 rows of C x COLUMNS, as they are staged.
+template <int COLUMNS, class Store>
+__device__ __forceinline__ void for_each_box(Store store) {
+  if constexpr (TRANSPOSED == 0) {
+#pragma unroll
+    for (int box = 0; box < COLUMNS / SPAN_VALUES; ++box) store(box, 0, box * SPAN_VALUES);
+  } else {
+    constexpr int BOXES_DOWN = BLOCK / SPAN_VALUES;
+#pragma unroll
+    for (int box = 0; box < COLUMNS / C_BOX_ROWS * BOXES_DOWN; ++box)
+      store(box, box % BOXES_DOWN * SPAN_VALUES, box / BOXES_DOWN * C_BOX_ROWS);
+  }
+}
+
+// Starts the stores of 64 x COLUMNS of C as one group. With `step` 0 all boxes read the same
+// memory.
+template <int COLUMNS>
+__device__ __forceinline__ void store_boxes(const TensorMap* c_map, uint32_t source, int step,
+                                            int32_t first_row, int32_t first_column) {
+  for_each_box<COLUMNS>([&](int box, int row, int column) {
+    int32_t along_m = first_row + row;
+    int32_t along_n = first_column + column;
+    store_box(c_map, source + box * step, TRANSPOSED != 0 ? along_m : along_n,
+              TRANSPOSED != 0 ? along_n : along_m);
+  });
+  tma_store_commit();
+}
+
+__device__ __forceinline__ uint32_t pack_output(float low, float high) {
+  if constexpr (OUTPUT_FP16 == 0) return pack_bf16(low, high);
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Stages the accumulators of PART_COLUMNS columns, from those of part PART on. Thread t of a
+// warpgroup holds rows 16 * (t / 32) + (t % 32) / 4 and that plus 8, columns 8 j + 2 (t % 4) and
+// the next (PTX ISA, wgmma, fragment D).
+template <int PART>
+__device__ __forceinline__ void stage_part(uint32_t half,
+                                           const float (&accumulators)[WGMMA_N / 2]) {
+  constexpr int COUNT = PART_COLUMNS / 2;
+  const float* own = &accumulators[PART * COUNT];
+  int lane = threadIdx.x % WARP_THREADS;
+  int warp_row = threadIdx.x % WARPGROUP_THREADS / WARP_THREADS * 16;
+  if constexpr (IS_16_BIT) {
+    // Four matrices: rows 0..7 and 8..15 of the warp's 16, at columns 8 j, then at 8 (j + 1).
+#pragma unroll
+    for (int j = 0; j < COUNT / 4; j += 2) {
+      const float* pairs = own + 4 * j;
+      uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) packed[i] = pack_output(pairs[2 * i], pairs[2 * i + 1]);
+      if constexpr (TRANSPOSED == 0) {
+        int chunk = j + lane / 16;
+        uint32_t offset = (warp_row + lane % 16) * 128 + chunk % 8 * 16;
+        store_matrices(half + chunk / 8 * C_BOX_BYTES + swizzled<128>(offset), packed[0], packed[1],
+                       packed[2], packed[3]);
+      } else {
+        int column = (j + lane / 16) * 8 + lane % 8;
+        uint32_t offset = column * 128 + (warp_row + lane / 8 % 2 * 8) * 2;
+        store_transposed(half + swizzled<128>(offset), packed[0], packed[1], packed[2], packed[3]);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 2) {
+      int row = warp_row + lane / 4 + i / 2 % 2 * 8;
+      int column = i / 4 * 8 + lane % 4 * 2;
+      if constexpr (TRANSPOSED == 0) {
+        uint32_t offset = row * 128 + column % SPAN_VALUES * 4;
+        uint32_t address = half + column / SPAN_VALUES * C_BOX_BYTES + swizzled<128>(offset);
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(own[i]), "f"(own[i + 1])
+                     : "memory");
+      } else {
+        constexpr int BOXES_DOWN = BLOCK / SPAN_VALUES;
+        uint32_t boxes = column / C_BOX_ROWS * BOXES_DOWN + row / SPAN_VALUES;
+        uint32_t offset = column % C_BOX_ROWS * 128 + row % SPAN_VALUES * 4;
+        uint32_t box = half + boxes * C_BOX_BYTES;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(box + swizzled<128>(offset)), "f"(own[i])
+                     : "memory");
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(box + swizzled<128>(offset + 128)),
+                     "f"(own[i + 1])
+                     : "memory");
+      }
+    }
+  }
+}
+
+// A consumer's staging memory. A half is written again when TMA has read what was stored from it
+// two parts before.
+struct Staging {
+  uint32_t memory;
+  int name;    // of the barrier that the warpgroup meets at, 1 .. 15
+  bool leads;  // the thread that stores, and knows what TMA has read
+  int half = 0;
+
+  __device__ __forceinline__ void meet() const {
+    asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
+  }
+
+  template <int PART = 0>
+  __device__ __forceinline__ void store(const TensorMap* c_map,
+                                        const float (&accumulators)[WGMMA_N / 2], int32_t first_row,
+                                        int32_t first_column) {
+    uint32_t place = memory + half * HALF_BYTES;
+    half ^= 1;
+    if (leads) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+    meet();
+    stage_part<PART>(place, accumulators);
+    fence_async_proxy();
+    meet();
+    if (leads)
+      store_boxes<PART_COLUMNS>(c_map, place, C_BOX_BYTES, first_row,
+                                first_column + PART * PART_COLUMNS);
+    if constexpr (PART + 1 < PARTS) store<PART + 1>(c_map, accumulators, first_row, first_column);
+  }
+
+  __device__ __forceinline__ void finish() const {
+    if (leads) tma_store_wait();
+  }
+};
