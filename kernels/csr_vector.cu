@@ -12,7 +12,7 @@
 #include "debug_delay.cuh"
 
 #ifndef THREADS
-#define THREADS 128
+#define THREADS 64
 #endif
 
 // What some lanes are to do; nothing, beyond the last task.

@@ -41,7 +41,7 @@ _LEAST_PIECE: Final = 32
 _LONGEST_PIECE: Final = 128  # eight rows of B at a time, a longer one keeps the others waiting
 _UNEVEN: Final = 2  # times the mean: tasks of so many rows that differ more are listed one by one
 _ROW_COST: Final = 2  # of writing a row of C, in non-zeros
-_L2_SHARE_BYTES: Final = 24 << 20  # of B: this much stays in L2 whatever the order of the tiles
+_L2_SHARE_BYTES: Final = 12 << 20  # of B: this much stays in the near half of L2 in any order
 
 
 class CsrArguments(ctypes.Structure):
@@ -218,7 +218,7 @@ class CsrPlan:
         """
         columns = (tile_columns or choose_tile(n)) if aligned else UNALIGNED_COLUMNS
         entry = ENTRIES[columns] if aligned else UNALIGNED_ENTRY
-        # Where B outgrows L2, a tile's columns of it may still fit.
+        # Where B outgrows the half of L2 that is near, a tile's columns of it may still fit.
         columns_first = order == 2 if order else 2 * k * n <= _L2_SHARE_BYTES
         return cls(entry, columns, -(-n // columns), columns_first)
 

@@ -299,7 +299,7 @@ _TABLE = (
     Variant(
         "csr_vector.cu",
         "csr-vector",
-        {"THREADS": 128, "UNROLL": 8},
+        {"THREADS": 64, "UNROLL": 8},
         entry="csr_spmm",
         format="csr",
         dtypes_in=("bfloat16", "float16"),

@@ -94,10 +94,8 @@ def test_a_case_of_the_study_is_measured_and_right() -> None:
     from asyncsparse_lab.studies.base import Case
 
     records = conversion.measure(Case("band", "band(n=2000)", conversion.N))
-    assert {(r.variant, r.status, r.reason) for r in records if r.status != "passed"} <= {
-        ("csr-alg2", "wrong", r.reason)
-        for r in records  # cuSPARSE rounds its sums on the way
-    }
+    failed = {record.variant for record in records if record.status != "passed"}
+    assert failed <= {"csr-alg2"}  # cuSPARSE rounds its sums on the way
     converted = [r for r in records if r.op == "convert"]
     assert len(converted) == len(conversion.conversions())
     assert all(r.median_us for r in converted)

@@ -105,10 +105,10 @@ def test_rows_that_are_not_whole_chunks_have_a_kernel_of_their_own() -> None:
 
 
 def test_columns_go_first_only_where_b_stays_in_l2() -> None:
-    assert CsrPlan.of(10_000, 1024, aligned=True).columns_first
+    assert CsrPlan.of(5_000, 1024, aligned=True).columns_first
     assert not CsrPlan.of(100_000, 1024, aligned=True).columns_first
     assert CsrPlan.of(100_000, 1024, aligned=True, order=2).columns_first
-    assert not CsrPlan.of(10_000, 1024, aligned=True, order=1).columns_first
+    assert not CsrPlan.of(5_000, 1024, aligned=True, order=1).columns_first
 
 
 def test_the_argument_struct_mirrors_the_header() -> None:
