@@ -1,7 +1,7 @@
-"""cuBLAS: A as a dense matrix, K padded to a multiple of 8 with real zeros.
+"""cuBLAS: A as a dense matrix, K and M padded to multiples of 8 with real zeros.
 
 Unpadded odd sizes keep cuBLAS from its fast kernels (measured: 3.9 times slower), so a fair
-comparison pads.  float32 and bf16 output both come from ``cublasGemmEx`` with float32 compute.
+comparison pads.  All types of output come from ``cublasGemmEx`` with float32 compute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Final
 from asyncsparse_lab.baselines.libraries import (
     DATA_TYPES,
     ONE,
-    R_16BF,
     ZERO,
     current_stream,
     load_library,
@@ -23,15 +22,16 @@ from asyncsparse_lab.baselines.libraries import (
 )
 from asyncsparse_lab.baselines.operands import Operands, library_operands, timed_conversion
 from asyncsparse_lab.errors import DeviceError, UnsupportedError
-from asyncsparse_lab.formats import bfloat16_bits
 from asyncsparse_lab.formats.arrays import Array, canonical_csr
+from asyncsparse_lab.formats.rounding import in_type
 from asyncsparse_lab.spmm.contender import Prepared
-from asyncsparse_lab.spmm.product import Product, require_memory
+from asyncsparse_lab.spmm.product import INPUT_TYPES, LAYOUTS, Product, require_memory
 
 ALIGNED: Final = 8
 DENSE_LIMIT_BYTES: Final = 8 << 30  # at 8 GiB of A, a product of n = 1024 takes over 5 ms
 
 _OP_N: Final = 0
+_OP_T: Final = 1
 _COMPUTE_32F: Final = 68
 _GEMM_DEFAULT: Final = -1
 _FLOAT32_REDUCTION: Final = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
@@ -69,9 +69,18 @@ class DenseGemm:
 
         A, preprocess_us = product.conversions.get("dense", scatter)
         library = _library()
-        operands = library_operands(product, k_multiple=ALIGNED, column_multiple=ALIGNED)
+        is_transposed = product.layout == "column-major"
+        operands = library_operands(
+            product,
+            k_multiple=ALIGNED,
+            row_multiple=ALIGNED if is_transposed else 1,
+            column_multiple=1 if is_transposed else ALIGNED,
+            dtypes_in=INPUT_TYPES,
+            layouts=LAYOUTS,
+        )
+        call = gemm_arguments(A, operands, product)
         return Prepared(
-            run=operands.around(_gemm(library, A, operands, product.dtype_out)),
+            run=operands.around(_gemm(library, A, operands, call)),
             output=operands.output,
             preprocess_us=preprocess_us,
             params={"algorithm": "cublasGemmEx", "padded": operands.padded},
@@ -80,47 +89,60 @@ class DenseGemm:
 
 
 def predicted_bytes(product: Product) -> int:
-    """Return the bytes of A as a dense bf16 matrix with padded K."""
-    return 2 * product.m * (product.k + -product.k % ALIGNED)
+    """Return the bytes of A as a dense matrix of a 16-bit type with padded M and K."""
+    return 2 * (product.m + -product.m % ALIGNED) * (product.k + -product.k % ALIGNED)
 
 
 def dense_bits(product: Product) -> Array:
-    """Return A as a dense m x padded k matrix of bf16 bits."""
+    """Return A as a dense matrix, padded m x padded k, of 16-bit patterns."""
     xp, inner = product.xp, product.k + -product.k % ALIGNED
     csr = canonical_csr(product.device_matrix)
-    dense = xp.zeros(product.m * inner, dtype=xp.uint16)
-    dense[csr.rows * inner + csr.indices] = bfloat16_bits(csr.data)
-    return dense.reshape(product.m, inner)
+    dense = xp.zeros((product.m + -product.m % ALIGNED) * inner, dtype=xp.uint16)
+    dense[csr.rows * inner + csr.indices] = in_type(csr.data, product.dtype_in).view(xp.uint16)
+    return dense.reshape(-1, inner)
 
 
-def _gemm(library: _Library, A: Array, operands: Operands, dtype_out: str) -> Callable[[], None]:
-    """Return the call; row-major C = A B is column-major C' = B' A'."""
+def gemm_arguments(A: Array, operands: Operands, product: Product) -> tuple[Any, ...]:
+    """Return what ``cublasGemmEx`` gets after its handle.
+
+    cuBLAS is column-major: row-major C = A B is C' = B' A', and a column-major product takes
+    row-major A as A' transposed.
+    """
     B, C = operands.B, operands.C
-    arguments = (
-        library.handle,
-        _OP_N,
-        _OP_N,
-        int(B.shape[1]),
-        int(A.shape[0]),
-        int(A.shape[1]),
+    dtype_in, dtype_out = DATA_TYPES[product.dtype_in], DATA_TYPES[product.dtype_out]
+    inner, lda = int(A.shape[1]), int(A.strides[0]) // 2
+    if product.layout == "column-major":
+        operations, sizes = (_OP_T, _OP_N), (int(C.shape[0]), int(B.shape[1]), inner)
+        ldb, ldc = int(B.strides[1]) // 2, int(C.strides[1]) // C.itemsize
+        factors = (pointer(A), dtype_in, lda), (pointer(B), dtype_in, ldb)
+    else:
+        operations, sizes = (_OP_N, _OP_N), (int(B.shape[1]), int(C.shape[0]), inner)
+        ldb, ldc = int(B.strides[0]) // 2, int(C.strides[0]) // C.itemsize
+        factors = (pointer(B), dtype_in, ldb), (pointer(A), dtype_in, lda)
+    first, second = factors
+    return (
+        *operations,
+        *sizes,
         ctypes.byref(ONE),
-        pointer(B),
-        R_16BF,
-        int(B.strides[0]) // 2,
-        pointer(A),
-        R_16BF,
-        int(A.strides[0]) // 2,
+        *first,
+        *second,
         ctypes.byref(ZERO),
         pointer(C),
-        DATA_TYPES[dtype_out],
-        int(C.strides[0]) // C.itemsize,
+        dtype_out,
+        ldc,
         _COMPUTE_32F,
         _GEMM_DEFAULT,
     )
 
+
+def _gemm(
+    library: _Library, A: Array, operands: Operands, arguments: tuple[Any, ...]
+) -> Callable[[], None]:
+    """Return the call on the current stream; it keeps A and the operands alive."""
+
     def call() -> None:
         library.set_stream(library.handle, current_stream())
-        status = library.gemm_ex(*arguments)
+        status = library.gemm_ex(library.handle, *arguments)
         if status:
             library.fail(status, A, operands.B)
 

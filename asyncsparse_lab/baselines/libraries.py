@@ -12,8 +12,9 @@ from asyncsparse_lab.errors import UnsupportedError
 
 # cudaDataType_t
 R_32F: Final = 0
+R_16F: Final = 2
 R_16BF: Final = 14
-DATA_TYPES: Final[dict[str, int]] = {"float32": R_32F, "bfloat16": R_16BF}
+DATA_TYPES: Final[dict[str, int]] = {"float32": R_32F, "bfloat16": R_16BF, "float16": R_16F}
 
 ONE: Final = ctypes.c_float(1.0)
 ZERO: Final = ctypes.c_float(0.0)

@@ -28,10 +28,10 @@ class Operands:
 
     Attributes
     ----------
-    B : array of uint16, padded k x padded n
+    B : array of a 16-bit type, padded k x padded n
         Zero beyond k x n.
     C : array, padded m x padded n
-        Where the library writes.
+        Where the library writes.  Both have the product's layout.
     output : array, m x n
         Where the product is in the end: a view of C, or memory of its own.
     padded : bool
@@ -64,7 +64,13 @@ class Operands:
 
 
 def library_operands(
-    product: Product, *, row_multiple: int = 1, k_multiple: int = 1, column_multiple: int = 1
+    product: Product,
+    *,
+    row_multiple: int = 1,
+    k_multiple: int = 1,
+    column_multiple: int = 1,
+    dtypes_in: tuple[str, ...] = ("bfloat16",),
+    layouts: tuple[str, ...] = ("row-major",),
 ) -> Operands:
     """Return B and C with padded sizes; in place where they already fit.
 
@@ -72,35 +78,45 @@ def library_operands(
     ----------
     row_multiple, k_multiple, column_multiple : int
         What m, k and n have to be multiples of.  With ``column_multiple`` of 8 or more, rows
-        begin on 16-byte boundaries too.
+        begin on 16-byte boundaries too; those of a column-major product's B^T with
+        ``k_multiple`` of 8 or more.
+    dtypes_in, layouts : tuple of str
+        What the library's adapter takes.
 
     Raises
     ------
     MemoryLimitError
         The workspaces would not fit; nothing was allocated.
     UnsupportedError
-        The product is not row-major bfloat16.
+        The product has another type or layout.
     """
-    product.require("this library's adapter")
+    product.require("this library's adapter", dtypes_in, layouts)
     xp, m, k, n = product.xp, product.m, product.k, product.n
     rows, inner, columns = (
         m + -m % row_multiple,
         k + -k % k_multiple,
         n + -n % column_multiple,
     )
+    is_transposed = product.layout == "column-major"
     in_place = product.B if inner == k else product.padded_B
+    aligned_multiple = k_multiple if is_transposed else column_multiple
     copies_in = (
         in_place is None
         or in_place.shape[0] < inner
         or columns != n
-        or (column_multiple >= ALIGNED_COLUMNS and not is_aligned(in_place))
+        or (aligned_multiple >= ALIGNED_COLUMNS and not is_aligned(in_place, is_transposed))
     )
-    copies_out = columns != n
+    copies_out = columns != n or (is_transposed and rows != m)
     needed = ITEM_BYTES[product.dtype_out] * (rows * columns + (m * n if copies_out else 0))
     needed += 2 * inner * columns if copies_in else 0
     require_memory(needed, "C and its workspaces", xp)
     if in_place is None or copies_in:
-        B = xp.zeros((inner, columns), dtype=xp.uint16)
+        dtype = product.B.dtype
+        B = (
+            xp.zeros((columns, inner), dtype).T
+            if is_transposed
+            else xp.zeros((inner, columns), dtype)
+        )
     else:
         B = in_place[:inner]
     C = product.new_output(rows, columns)
@@ -108,10 +124,11 @@ def library_operands(
     return Operands(B, C, output, copies_in or copies_out, product, copies_in, copies_out)
 
 
-def is_aligned(array: Array) -> bool:
-    """Return whether each row of an array begins on a 16-byte boundary."""
+def is_aligned(array: Array, is_transposed: bool = False) -> bool:
+    """Return whether each row of an array, or each column, begins on a 16-byte boundary."""
     address = array.data.ptr if hasattr(array.data, "ptr") else array.ctypes.data
-    return bool(address % ALIGNMENT_BYTES == 0 and array.strides[0] % ALIGNMENT_BYTES == 0)
+    stride = array.strides[int(is_transposed)]
+    return bool(address % ALIGNMENT_BYTES == 0 and stride % ALIGNMENT_BYTES == 0)
 
 
 def timed_conversion(name: str, convert: Callable[[], T], xp: Any) -> tuple[T, float]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import block_array, bsr_array, csr_array, random_array
 
-from asyncsparse_lab.baselines import BASELINES
+from asyncsparse_lab.baselines import BASELINES, cublas
 from asyncsparse_lab.baselines.blocked_ell import (
     blocked_ell_from_bcsr,
     longest_block_row,
@@ -15,9 +15,11 @@ from asyncsparse_lab.baselines.cublas import predicted_bytes as dense_bytes
 from asyncsparse_lab.baselines.cublas import version_text as cublas_version
 from asyncsparse_lab.baselines.cusparse import BlockedEllSpMM, bsr_arrays
 from asyncsparse_lab.baselines.libraries import load_library
+from asyncsparse_lab.baselines.operands import library_operands
 from asyncsparse_lab.baselines.spmm_call import version_text as cusparse_version
 from asyncsparse_lab.errors import MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, bfloat16_from_bits
+from asyncsparse_lab.spmm.oracle import reference
 from asyncsparse_lab.spmm.product import Product
 
 
@@ -100,19 +102,69 @@ def test_bsr_arrays_are_those_of_scipy():
     np.testing.assert_array_equal(bfloat16_from_bits(blocks), expected.data)
 
 
-def test_dense_a_has_k_padded_with_zeros():
+def test_dense_a_has_m_and_k_padded_with_zeros():
     product = make(ragged())
     bits = dense_bits(product)
-    assert bits.shape == (150, 304)
+    assert bits.shape == (152, 304)
     assert bits.nbytes == dense_bytes(product)
-    np.testing.assert_array_equal(bfloat16_from_bits(bits)[:, :301], product.A.toarray())
+    np.testing.assert_array_equal(bfloat16_from_bits(bits)[:150, :301], product.A.toarray())
     assert not bits[:, 301:].any()
+    assert not bits[150:].any()
+
+
+def column_major(array, stride, rows, columns):
+    """The matrix that BLAS sees at an address."""
+    steps = (array.itemsize, stride * array.itemsize)
+    return np.lib.stride_tricks.as_strided(array, (rows, columns), steps)
+
+
+@pytest.mark.parametrize("layout", ["row-major", "column-major"])
+@pytest.mark.parametrize(
+    ("dtype_in", "dtype_out"), [("bfloat16", "float32"), ("float16", "float16")]
+)
+@pytest.mark.parametrize("n", [17, 24])
+def test_the_gemm_call_means_the_product(layout, dtype_in, dtype_out, n, monkeypatch):
+    monkeypatch.setattr(cublas, "pointer", lambda array: array)
+    product = Product.random(
+        ragged(), n, dtype_in=dtype_in, dtype_out=dtype_out, layout=layout, xp=np
+    )
+    operands = library_operands(
+        product,
+        k_multiple=8,
+        row_multiple=8 if layout == "column-major" else 1,
+        column_multiple=1 if layout == "column-major" else 8,
+        dtypes_in=("bfloat16", "float16"),
+        layouts=("row-major", "column-major"),
+    )
+    arguments = cublas.gemm_arguments(dense_bits(product), operands, product)
+    (turned, straight, rows, columns, inner, _, first, _, lda, second, _, ldb, _, C, _, ldc, *_) = (
+        arguments
+    )
+    assert straight == 0
+    assert {lda % 8, ldb % 8, ldc % 8} == {0}
+
+    def widen(array):
+        if array.dtype == np.uint16:
+            number = np.float16 if dtype_in == "float16" else None
+            return array.view(number) if number else bfloat16_from_bits(array)
+        return array
+
+    def call():
+        shape = (inner, rows) if turned else (rows, inner)
+        left = widen(column_major(first, lda, *shape).copy()).astype(np.float64)
+        right = widen(column_major(second, ldb, inner, columns).copy()).astype(np.float64)
+        column_major(C, ldc, rows, columns)[...] = (left.T if turned else left) @ right
+
+    operands.around(call)()
+    truth = reference(product.A, product.B)
+    assert truth.relative_error(operands.output) <= truth.err_bound(dtype_out)
+    assert operands.output.shape == (150, n)
 
 
 def test_dense_a_above_the_limit_is_refused_with_its_bytes():
     product = make(ragged())
-    with pytest.raises(MemoryLimitError, match="dense A needs 91,200 bytes, 91,199 are allowed"):
-        DenseGemm(limit_bytes=91_199).prepare(product)
+    with pytest.raises(MemoryLimitError, match="dense A needs 92,416 bytes, 92,415 are allowed"):
+        DenseGemm(limit_bytes=92_415).prepare(product)
 
 
 def test_blocked_ell_above_the_limit_is_refused_with_its_width():
