@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from asyncsparse_lab.formats import bfloat16_bits, round_to_bfloat16
+from asyncsparse_lab.formats import in_type, round_to_bfloat16
 from asyncsparse_lab.spmm.product import BFLOAT16_NAN
 
 TILE: Final = 64
@@ -53,31 +53,46 @@ class EdgeCase:
     scope: Literal["small", "full", "named"] = "full"
 
 
-def make_b(xp: Any, A: csr_array, case: EdgeCase, seed: int = 1) -> Any:
-    """Return B of a case as bf16 bits, k x n, a view into a larger buffer of NaN.
+def make_b(
+    xp: Any,
+    A: csr_array,
+    case: EdgeCase,
+    seed: int = 1,
+    dtype_in: str = "bfloat16",
+    layout: str = "row-major",
+) -> Any:
+    """Return B of a case, k x n, a view into a larger buffer of NaN.
 
     Parameters
     ----------
     xp : module
         NumPy or CuPy.
+    dtype_in : {"bfloat16", "float16"}
+        bf16 as bits.
+    layout : {"row-major", "column-major"}
+        Of B; what a case says of the storage of rows holds for columns then.
     """
-    k = A.shape[1]
+    k, n = A.shape[1], case.n
+    nan, infinity = (BFLOAT16_NAN, INFINITY_BITS) if dtype_in == "bfloat16" else (np.nan, np.inf)
     offset, gap = {"contiguous": (0, 0), "aligned": (8, 16), "odd": (3, 5)}[case.storage]
-    stride = case.n + gap
+    lines, length = (k, n) if layout == "row-major" else (n, k)
+    stride = length + gap
     if case.storage == "aligned":
         stride += -stride % 8
-    buffer = xp.full((k + TILE, stride), BFLOAT16_NAN, dtype=xp.uint16)
-    B = buffer[:k, offset : offset + case.n]
+    dtype = np.uint16 if dtype_in == "bfloat16" else np.float16
+    buffer = xp.full((lines + TILE, stride), nan, dtype=dtype)
+    view = buffer[:lines, offset : offset + length]
+    B = view if layout == "row-major" else view.T
     rng = xp.random.default_rng(seed)
     step = max(1, (1 << 26) // case.n)  # rows at a time: bounds the float32 temporaries
     for start in range(0, k, step):
         stop = min(start + step, k)
         values = rng.standard_normal((stop - start, case.n), dtype=xp.float32)
-        B[start:stop] = bfloat16_bits(values)
+        B[start:stop] = in_type(values, dtype_in)
     if case.poison:
         rows = xp.asarray(uncovered_rows(A))
-        B[rows[0::2]] = BFLOAT16_NAN
-        B[rows[1::2]] = INFINITY_BITS
+        B[rows[0::2]] = nan
+        B[rows[1::2]] = infinity
     return B
 
 

@@ -28,6 +28,9 @@ from asyncsparse_lab.formats.arrays import array_module
 
 UNIT_ROUNDOFF: Final[dict[str, float]] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0}
 
+FLOAT16_NORMAL: Final = 2.0**-14
+"""Smallest normal number of float16; of bf16 and float32 it is 2^-126, which no product meets."""
+
 _CHUNK_ELEMENTS: Final = 1 << 25  # 256 MiB of FP64: bounds the temporaries, not the result
 _SAMPLE_ABOVE: Final = 1 << 30  # elements of C beyond which R and S would take over 16 GiB
 
@@ -109,7 +112,10 @@ class Reference:
             rows = slice(start, stop) if self.rows is None else xp.asarray(self.rows[start:stop])
             actual = as_float64(C[rows])
             expected = self.values[start:stop]
-            ratio = _ratio(xp, actual, expected, self.scale[start:stop])
+            scale = self.scale[start:stop]
+            if C.dtype == np.float16:  # below its normal numbers the unit in the last place stays
+                scale = xp.maximum(scale, FLOAT16_NORMAL)
+            ratio = _ratio(xp, actual, expected, scale)
             place = int(ratio.argmax())
             found = float(ratio.flat[place])
             if found > worst.rel_err:

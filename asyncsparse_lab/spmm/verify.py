@@ -99,7 +99,13 @@ class LaunchOutcome:
     compiler: str | None
 
 
-def verify_build(variant: Variant, dtype_out: str, cases: Iterable[EdgeCase]) -> list[CaseOutcome]:
+def verify_build(
+    variant: Variant,
+    dtype_out: str,
+    cases: Iterable[EdgeCase],
+    dtype_in: str = "bfloat16",
+    layout: str = "row-major",
+) -> list[CaseOutcome]:
     """Run one build of a variant on every case; needs a GPU.
 
     Raises
@@ -111,24 +117,34 @@ def verify_build(variant: Variant, dtype_out: str, cases: Iterable[EdgeCase]) ->
 
     from asyncsparse_lab.spmm.run import Ours
 
-    return [verify_case(Ours(variant), dtype_out, case, cupy) for case in cases]
+    contender = Ours(variant)
+    return [verify_case(contender, dtype_out, case, cupy, dtype_in, layout) for case in cases]
 
 
-def verify_case(contender: Contender, dtype_out: str, case: EdgeCase, xp: Any) -> CaseOutcome:
+def verify_case(
+    contender: Contender,
+    dtype_out: str,
+    case: EdgeCase,
+    xp: Any,
+    dtype_in: str = "bfloat16",
+    layout: str = "row-major",
+) -> CaseOutcome:
     """Run a contender on one case, and compare every element of the rows that the truth covers.
 
     Parameters
     ----------
     xp : module
         NumPy or CuPy: where the product lives.
+    dtype_in, layout : str
+        As of a :class:`~asyncsparse_lab.spmm.product.Product`.
 
     Raises
     ------
     DeviceError
         The run itself failed.
     """
-    A, B, truth = _inputs(case, xp)
-    product = Product(A, case.n, "bfloat16", dtype_out, "row-major", B)
+    A, B, truth = _inputs(case, xp, dtype_in, layout)
+    product = Product(A, case.n, dtype_in, dtype_out, layout, B)
     bound = truth.err_bound(dtype_out)
     try:
         prepared = contender.prepare(product)
@@ -144,7 +160,7 @@ def verify_case(contender: Contender, dtype_out: str, case: EdgeCase, xp: Any) -
         refusal = f"{type(error).__name__}: {error}"
         return CaseOutcome(case.name, float("inf"), bound, 0, refusal, {}, None, None, None)
     except RuntimeError as error:  # CuPy's errors of the runtime and the driver, and ours
-        name = f"{contender.variant} {dtype_out} on {case.name}"
+        name = f"{contender.variant} {dtype_in} to {dtype_out}, {layout}, on {case.name}"
         raise DeviceError(f"{name}: {type(error).__name__}: {error}") from error
     fault = None
     if deviation.rel_err > bound:
@@ -170,9 +186,11 @@ def verify_case(contender: Contender, dtype_out: str, case: EdgeCase, xp: Any) -
 
 
 @cache
-def _inputs(case: EdgeCase, xp: Any) -> tuple[csr_array, Any, Reference]:
+def _inputs(
+    case: EdgeCase, xp: Any, dtype_in: str, layout: str
+) -> tuple[csr_array, Any, Reference]:
     A = case.make()
-    B = make_b(xp, A, case)
+    B = make_b(xp, A, case, dtype_in=dtype_in, layout=layout)
     return A, B, reference(A, B, sample_rows(A, case.n))
 
 

@@ -133,24 +133,26 @@ def _run_edge_cases(case: Case, variant: Variant) -> list[Record]:
     compile_many([kernel_build(*build) for build in builds])
     records = []
     for build in builds:
-        suite = [edge for edge in EDGE_CASES if edge.scope != "named" or build.variant == variant]
+        is_named = build == Build(variant, build.dtype_out)
+        suite = [edge for edge in EDGE_CASES if edge.scope != "named" or is_named]
         try:
-            records.append(_edge_record(case, build.variant, build.dtype_out, suite))
+            records.append(_edge_record(case, build, suite))
         except DeviceError as error:
-            records.append(_record(case, build.variant, build.dtype_out, "error", str(error)))
+            records.append(_record(case, build, "error", str(error)))
             break  # the GPU answers nothing any more
     return records
 
 
-def _edge_record(case: Case, variant: Variant, dtype_out: str, suite: Sequence[EdgeCase]) -> Record:
-    outcomes = verify.verify_build(variant, dtype_out, suite)
+def _edge_record(case: Case, build: Build, suite: Sequence[EdgeCase]) -> Record:
+    outcomes = verify.verify_build(
+        build.variant, build.dtype_out, suite, build.dtype_in, build.layout
+    )
     worst = max(outcomes, key=lambda outcome: outcome.share)
     faults = [f"{outcome.case}: {outcome.fault}" for outcome in outcomes if outcome.fault]
     reason = f"{len(faults)} of {len(outcomes)} cases; {faults[0]}" if faults else None
     return _record(
         case,
-        variant,
-        dtype_out,
+        build,
         "wrong" if faults else "passed",
         reason,
         rel_err=worst.rel_err,
@@ -167,11 +169,11 @@ def _edge_record(case: Case, variant: Variant, dtype_out: str, suite: Sequence[E
 
 
 def _launch(case: Case, variant: Variant) -> Record:
-    shaken = variant.with_constants(DEBUG_DELAYS=1)
+    shaken = Build(variant.with_constants(DEBUG_DELAYS=1), "bfloat16")
     try:
         outcome = verify.launch_in_child(variant, LAUNCHES)
     except DeviceError as error:
-        return _record(case, shaken, "bfloat16", "error", str(error))
+        return _record(case, shaken, "error", str(error))
     reason = None
     if outcome.different_words:
         reason = (
@@ -181,7 +183,6 @@ def _launch(case: Case, variant: Variant) -> Record:
     return _record(
         case,
         shaken,
-        "bfloat16",
         "wrong" if reason else "passed",
         reason,
         kernel_hash=outcome.kernel_hash,
@@ -226,9 +227,8 @@ def _sanitize(case: Case, tool: str) -> Record:
     )
 
 
-def _record(
-    case: Case, variant: Variant, dtype_out: str, status: str, reason: str | None, **more: Any
-) -> Record:
+def _record(case: Case, build: Build, status: str, reason: str | None, **more: Any) -> Record:
+    variant = build.variant
     return Record(
         study=STUDY,
         case=case.name,
@@ -236,9 +236,9 @@ def _record(
         role=variant.role,
         backend="asyncsparse",
         variant=variant.name,
-        dtype_in="bfloat16",
-        dtype_out=dtype_out,
-        layout="row-major",
+        dtype_in=build.dtype_in,
+        dtype_out=build.dtype_out,
+        layout=build.layout,
         status=status,
         reason=reason,
         params=variant.params,

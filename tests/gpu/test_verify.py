@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asyncsparse_lab.spmm.builds import ring_sweep
+from asyncsparse_lab.spmm.builds import Build, all_builds, ring_sweep
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.oracle import reference
 from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS
@@ -19,6 +19,17 @@ SMALL = [case for case in EDGE_CASES if case.scope == "small"]
 @pytest.mark.parametrize("dtype_out", OUTPUT_TYPES)
 def test_named_variants_pass_the_edge_cases(name: str, dtype_out: str) -> None:
     outcomes = verify_build(VARIANTS[name], dtype_out, ORDINARY)
+    assert {outcome.case: outcome.fault for outcome in outcomes if outcome.fault} == {}
+
+
+OTHERS = [build for build in all_builds() if build[2:] != ("bfloat16", "row-major")]
+
+
+@pytest.mark.parametrize(
+    "build", OTHERS, ids=lambda b: f"{b.variant.name}-{b.dtype_in}-{b.dtype_out}-{b.layout}"
+)
+def test_other_types_and_layouts_pass_the_edge_cases(build: Build) -> None:
+    outcomes = verify_build(build.variant, build.dtype_out, ORDINARY, build.dtype_in, build.layout)
     assert {outcome.case: outcome.fault for outcome in outcomes if outcome.fault} == {}
 
 

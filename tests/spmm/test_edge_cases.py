@@ -109,3 +109,21 @@ def test_long_cases_pass_two_to_the_31() -> None:
     sizes = {case.name: case.n * ((1 << 21) + 77) for case in EDGE_CASES if case.scope == "named"}
     assert len(sizes) == 2
     assert min(sizes.values()) > 2**31
+
+
+@pytest.mark.parametrize("dtype_in", ["bfloat16", "float16"])
+@pytest.mark.parametrize("storage", ["contiguous", "aligned", "odd"])
+def test_columns_are_stored_as_rows_are(dtype_in: str, storage: str) -> None:
+    case = EdgeCase("a", lambda: tall(70), 143, storage=storage)  # type: ignore[arg-type]
+    A = case.make()
+    B = make_b(np, A, case, dtype_in=dtype_in, layout="column-major")
+    rows = make_b(np, A, case, dtype_in=dtype_in)
+    np.testing.assert_array_equal(B, rows)
+    assert B.strides[0] == 2
+    assert B.strides[1] == {"contiguous": 384, "aligned": 416, "odd": 394}[storage]
+    Product(A, case.n, dtype_in, "float32", "column-major", B)
+    memory = B.base
+    while memory.base is not None:
+        memory = memory.base
+    memory = memory if dtype_in == "float16" else bfloat16_from_bits(memory)
+    assert np.isfinite(memory).sum() == B.size

@@ -142,3 +142,14 @@ def test_shapes_are_checked() -> None:
         oracle.reference(A, B[:-1])
     with pytest.raises(InputError, match="whole output"):
         oracle.reference(A, B).worst(B)
+
+
+def test_small_results_of_float16_are_held_to_its_steps() -> None:
+    A = csr_array(np.array([[2.0**-10]]))
+    exact = np.array([[2.0**-10 * 65 / 64]], dtype=np.float16)
+    truth = oracle.reference(A, exact)
+    rounded = truth.values.astype(np.float16)
+    assert abs(rounded - truth.values).max() > 0, "it lies between two subnormal numbers"
+    assert truth.relative_error(rounded) <= truth.err_bound("float16")
+    next_one = np.nextafter(rounded, np.float16(1), dtype=np.float16)
+    assert truth.relative_error(np.nextafter(next_one, np.float16(1))) > truth.err_bound("float16")

@@ -106,7 +106,9 @@ def test_a_refusal_is_a_fault_and_a_broken_device_is_an_error() -> None:
 
     outcome = verify.verify_case(Refuses(), "float32", CASES["odd-b"], np)
     assert outcome.fault == "UnsupportedError: odd strides"
-    with pytest.raises(DeviceError, match=r"host float32 on odd-b: .*IllegalAddress"):
+    with pytest.raises(
+        DeviceError, match=r"host bfloat16 to float32, row-major, on odd-b: .*IllegalAddress"
+    ):
         verify.verify_case(Breaks(), "float32", CASES["odd-b"], np)
 
 

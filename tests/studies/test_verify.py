@@ -25,20 +25,20 @@ def outcome(case: str, fault: str | None = None, rel_err: float = 1e-3) -> CaseO
 
 def test_every_build_that_a_study_launches_is_verified() -> None:
     verified = [
-        (build.variant.name, build.variant.params, build.dtype_out)
+        (build.variant.name, build.variant.params, *build[1:])
         for subject in verify.SUBJECTS
         for build in verify.builds_of(subject)
     ]
     launched = [build for build in all_builds() if build.variant.name in VARIANTS]
     launched += [Build(v, "bfloat16") for case in registers.cases() for v in registers.builds(case)]
     for build in launched:
-        assert (build.variant.name, build.variant.params, build.dtype_out) in verified
+        assert (build.variant.name, build.variant.params, *build[1:]) in verified
     assert len(verified) == len({str(entry) for entry in verified})
     assert {case.params.get("variant") for case in CASES.values()} >= {*VARIANTS, "my_kernel"}
 
 
 def test_a_build_gives_one_record_with_its_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+    def run(variant: Variant, dtype_out: str, suite: list[Any], *_: str) -> list[CaseOutcome]:
         return [outcome(edge.name, rel_err=1e-5 * i) for i, edge in enumerate(suite)]
 
     monkeypatch.setattr(verify.verify, "verify_build", run)
@@ -56,7 +56,7 @@ def test_a_build_gives_one_record_with_its_worst_case(monkeypatch: pytest.Monkey
 def test_large_cases_run_for_the_named_build_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[str]] = {}
 
-    def run(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+    def run(variant: Variant, dtype_out: str, suite: list[Any], *_: str) -> list[CaseOutcome]:
         names = {edge.name for edge in suite}
         seen.setdefault(str(dict(variant.constants)), set()).update(names)
         return [outcome("a")]
@@ -71,14 +71,14 @@ def test_large_cases_run_for_the_named_build_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_faults_and_a_broken_device_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+    def wrong(variant: Variant, dtype_out: str, suite: list[Any], *_: str) -> list[CaseOutcome]:
         return [outcome("good"), outcome("odd-b", "C[0, 0] is nan", float("inf"))]
 
     monkeypatch.setattr(verify.verify, "verify_build", wrong)
     record = verify.measure(CASES["edge-cases-bcsr-opt0"])[0]
     assert (record.status, record.reason) == ("wrong", "1 of 2 cases; odd-b: C[0, 0] is nan")
 
-    def breaks(variant: Variant, dtype_out: str, suite: list[Any]) -> list[CaseOutcome]:
+    def breaks(variant: Variant, dtype_out: str, suite: list[Any], *_: str) -> list[CaseOutcome]:
         raise DeviceError("illegal address")
 
     monkeypatch.setattr(verify.verify, "verify_build", breaks)
