@@ -123,10 +123,14 @@ __device__ __forceinline__ void multiply(const CsrArguments& g) {
   }
 }
 
-#define CSR_KERNEL(name, ...)                                          \
-  extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) \
-      name(const __grid_constant__ CsrArguments arguments) {           \
-    multiply<__VA_ARGS__>(arguments);                                  \
+// Thread blocks of an SM that there have to be registers for.
+constexpr int WARPS = UNROLL <= 8 ? 20 : 12;
+constexpr int BLOCKS = WARPS * WARP_THREADS / THREADS;
+
+#define CSR_KERNEL(name, ...)                                   \
+  extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) \
+      name(const __grid_constant__ CsrArguments arguments) {    \
+    multiply<__VA_ARGS__>(arguments);                           \
   }
 
 // Rows of B and C that are whole 16-byte chunks, with tiles of as many columns as the name says.

@@ -36,7 +36,7 @@ _LONGEST_STREAM: Final = 128
 _TASKS_OF_A_PLACE: Final = 3
 _ONE_WAVE_STREAM: Final = 64  # up to here all tasks run at once: a second wave would cost more
 _MOST_ROWS: Final = 32
-_FEW_ROWS, _WARPS_OF_FEW_ROWS = 4, 32  # where four rows are, there are registers for more warps
+_WARPS_BY_UNROLL: Final = {4: 32, 8: WARPS_PER_SM, 16: 16}  # what there are registers for
 _LEAST_PIECE: Final = 32
 _LONGEST_PIECE: Final = 128  # eight rows of B at a time, a longer one keeps the others waiting
 _UNEVEN: Final = 2  # times the mean: tasks of so many rows that differ more are listed one by one
@@ -246,9 +246,8 @@ def launch_csr(kernel: Variant, artifact: Artifact, product: Product, output: An
     B, options = product.B, kernel.options
     aligned = product.n % CHUNK == 0 and is_aligned(B) and is_aligned(output)
     plan = CsrPlan.of(product.k, product.n, aligned, options["tile_columns"], options["order"])
-    few = kernel.constants["UNROLL"] <= _FEW_ROWS
-    warps = device_facts().sm_count * (_WARPS_OF_FEW_ROWS if few else WARPS_PER_SM)
-    places = warps * plan.groups(WARP)
+    warps = _WARPS_BY_UNROLL.get(kernel.constants["UNROLL"], WARPS_PER_SM)
+    places = device_facts().sm_count * warps * plan.groups(WARP)
     key = (plan.column_tiles, places, options["rows_per_task"], options["piece_length"])
 
     def share_out(A: Any) -> RowTasks:

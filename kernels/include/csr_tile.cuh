@@ -75,7 +75,8 @@ class Tile {
  public:
   static constexpr int LANES = LANES_;
   static constexpr int COLUMNS = LANES * CHUNKS * CHUNK;
-  static constexpr int STEP = ALIGNED ? UNROLL / CHUNKS : 4;  // rows of B that are read at once
+  // Rows of B that are read at once.
+  static constexpr int STEP = !ALIGNED ? 4 : UNROLL / CHUNKS < LANES ? UNROLL / CHUNKS : LANES;
   static_assert(UNROLL % CHUNKS == 0 && LANES % STEP == 0, "a batch of indices is whole steps");
 
   struct BRow {
