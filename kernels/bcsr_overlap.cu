@@ -47,7 +47,8 @@ __device__ __forceinline__ void produce(const RingArguments& arguments, Shared& 
                                         uint32_t slots, uint32_t zeros) {
   RingPosition<STAGES> position;
   Lookahead tile(arguments);
-  for (; !tile.is_over(); tile.advance(arguments)) {
+  while (!tile.is_over()) {
+    Lookahead::Request asked = tile.ask(arguments);
     int32_t first_column = place_of(arguments, tile.index).first_column;
 #pragma unroll
     for (int i = 0; i < A_BLOCKS; ++i)
@@ -72,11 +73,12 @@ __device__ __forceinline__ void produce(const RingArguments& arguments, Shared& 
         position.advance();
       }
     }
+    tile.advance(asked);
   }
   shared.wait_empty(position);
   shared.work[position.slot].control = DONE;
   mbarrier_arrive(&shared.full[position.slot]);
-  Tickets::finish(arguments);
+  Lookahead::finish(arguments);
   tma_store_wait();
 }
 

@@ -15,8 +15,6 @@
 #define COLUMNS_FIRST 0
 #endif
 
-constexpr int GIVEN_TILES = 3;  // that a CTA knows without asking
-
 struct TilePlace {
   int32_t entry;  // of arguments.rows
   int32_t first_column;
@@ -31,71 +29,66 @@ __device__ __forceinline__ TilePlace place_of(const RingArguments& arguments, in
   return {entry, column_tile * TILE_COLUMNS};
 }
 
-// Numbers of tiles. What a CTA is given is longest first and shortest first in turn.
-struct Tickets {
-  int32_t given = 0;
-
-  __device__ __forceinline__ int32_t next(const RingArguments& arguments) {
-    int32_t ctas = static_cast<int32_t>(gridDim.x);
-    int32_t own = static_cast<int32_t>(blockIdx.x);
-    if (given == GIVEN_TILES) return atomicAdd(&arguments.counters[0], 1) + GIVEN_TILES * ctas;
-    int32_t turn = given++;
-    return turn * ctas + (turn % 2 == 0 ? own : ctas - 1 - own);
-  }
-
-  // The last CTA to finish zeroes the counters for the next launch.
-  __device__ __forceinline__ static void finish(const RingArguments& arguments) {
-    if (atomicAdd(&arguments.counters[1], 1) == static_cast<int32_t>(gridDim.x) - 1) {
-      arguments.counters[0] = 0;
-      arguments.counters[1] = 0;
-    }
-  }
-};
-
 // What the producer knows of the tiles to come. Of each it needs the number, then the rows, then
-// the first step, each read from L2 and each needed for the next. They are asked for three, two and
-// one tiles ahead, so that none is waited for.
+// the first step, each read from L2 and each needed for the next. While one tile is loaded, the
+// step of the next, the rows of the one after and the number of the third are on their way, so that
+// none is waited for.
 struct Lookahead {
   int32_t index;  // of this tile
   TileRows rows;
   TileStep step;  // its first
 
+  struct Request {
+    TileStep step;
+    TileRows rows;
+    int32_t ticket;
+  };
+
+  // A CTA's first three tiles are known without asking: longest first and shortest first in turn.
   __device__ __forceinline__ explicit Lookahead(const RingArguments& arguments)
       : tiles_(arguments.row_count * arguments.column_tiles) {
-    index = tickets_.next(arguments);
+    int32_t ctas = static_cast<int32_t>(gridDim.x);
+    int32_t own = static_cast<int32_t>(blockIdx.x);
+    index = own;
+    next_index_ = 2 * ctas - 1 - own;
+    far_index_ = 2 * ctas + own;
     rows = read_rows(arguments, index);
-    step = read_step(arguments, rows);
-    next_index_ = tickets_.next(arguments);
     next_rows_ = read_rows(arguments, next_index_);
-    next_step_ = read_step(arguments, next_rows_);
-    far_index_ = tickets_.next(arguments);
-    far_rows_ = read_rows(arguments, far_index_);
-    ticket_ = tickets_.next(arguments);
+    step = read_step(arguments, rows);
   }
 
   __device__ __forceinline__ bool is_over() const { return index >= tiles_; }
 
-  __device__ __forceinline__ void advance(const RingArguments& arguments) {
+  __device__ __forceinline__ Request ask(const RingArguments& arguments) const {
+    return {read_step(arguments, next_rows_), read_rows(arguments, far_index_),
+            atomicAdd(&arguments.counters[0], 1)};
+  }
+
+  __device__ __forceinline__ void advance(const Request& answer) {
     index = next_index_;
     rows = next_rows_;
-    step = next_step_;
+    step = answer.step;
     next_index_ = far_index_;
-    next_rows_ = far_rows_;
-    next_step_ = read_step(arguments, next_rows_);
-    far_index_ = ticket_;
-    far_rows_ = read_rows(arguments, far_index_);
-    ticket_ = tickets_.next(arguments);
+    next_rows_ = answer.rows;
+    far_index_ = answer.ticket + 3 * static_cast<int32_t>(gridDim.x);
+  }
+
+  // The last CTA to finish zeroes the counters for the next launch. The fences order that after
+  // the tickets of all: a CTA's last ones are never waited for.
+  __device__ __forceinline__ static void finish(const RingArguments& arguments) {
+    __threadfence();
+    if (atomicAdd(&arguments.counters[1], 1) == static_cast<int32_t>(gridDim.x) - 1) {
+      __threadfence();
+      arguments.counters[0] = 0;
+      arguments.counters[1] = 0;
+    }
   }
 
  private:
-  Tickets tickets_;
   int32_t tiles_;
   int32_t next_index_;
   TileRows next_rows_;
-  TileStep next_step_;
   int32_t far_index_;
-  TileRows far_rows_;
-  int32_t ticket_;
 
   __device__ __forceinline__ TileRows read_rows(const RingArguments& arguments,
                                                 int32_t tile) const {
