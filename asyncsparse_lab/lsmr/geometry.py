@@ -1,13 +1,12 @@
 r"""How the persistent kernel is compiled and launched for a matrix, and what was built for that.
 
-The choice follows a small model of an iteration, in microseconds, fitted to what 14 geometries
-took on both stand-ins on an H200 (most within 0.4 us, all within 0.9 us below 10 us):
+The choice follows a small model of an iteration, in microseconds, fitted to what seven geometries
+took on both stand-ins on an H200 (most within 0.2 us, all within 0.45 us of 6 to 9.4):
 
-* two exchanges over the grid: 3.4, and 0.012 for every block and 0.04 for every warp of a block
-  that takes part, since every block polls the slots of all others;
-* products in two directions: 0.5, 0.53 for every slice that a warp multiplies one after the
-  other (a chain of dependent loads), 0.15 for one that it multiplies beside another (assumed,
-  not fitted), and 0.03 for every slice of a block (its SM's bandwidth).
+* exchanges and scalars: 3.15, and 0.02 for every block, since every block polls the slots of all
+  others;
+* products: 0.79 for every slice that a warp multiplies one after the other, in both directions (a
+  chain of dependent loads), and 0.027 for every slice of a block (its SM's bandwidth).
 
 More blocks make the exchange slower and the products faster; a matrix of some 500 slices is best
 on half of the SMs.  Registers are shared out by quarters of an SM, so blocks of 256, 384 and 640
@@ -44,11 +43,9 @@ RING_STEPS: Final = {4: 32, 8: 16}
 """Steps of a warp's ring by the bytes of an element: a third of an SM's memory is left to L1."""
 
 _EIGHTHS = 8  # grids that are tried: eighths of the SMs
-_TWO_EXCHANGES_US, _BLOCK_US, _WARP_US = 3.4, 0.012, 0.04
-_PRODUCTS_US, _SLICE_OF_BLOCK_US = 0.5, 0.03
-_SLICE_IN_TURN_US, _SLICE_BESIDE_US = 0.53, 0.15
+_ITERATION_US, _BLOCK_US = 3.15, 0.0194
+_SLICE_IN_TURN_US, _SLICE_OF_BLOCK_US = 0.788, 0.0266
 _L2_SHARE = 0.7  # that a matrix may have of the L2 cache to stay there
-_PAIRED = 1.25  # slices a warp from which two at a time pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +205,12 @@ def _streaming(dtype: np.dtype[Any], blocks: int, *, matrix_stays: bool = False)
 
 def predict_us(plan: Plan, geometry: Geometry) -> float:
     """Return what an iteration of a staged geometry takes by the model, in microseconds."""
-    blocks, workers = geometry.blocks, geometry.workers
-    exchanges = _TWO_EXCHANGES_US + _BLOCK_US * blocks + _WARP_US * workers
-    slices = (plan.forward.row_slices, plan.adjoint.row_slices)
-    products = _PRODUCTS_US + _SLICE_OF_BLOCK_US * sum(slices) / blocks
-    for count in slices:
-        of_warp = max(1.0, count / (blocks * workers))
-        in_turn = max(1.0, of_warp / geometry.together)
-        products += _SLICE_IN_TURN_US * in_turn + _SLICE_BESIDE_US * (of_warp - in_turn)
-    return exchanges + products
+    us = _ITERATION_US + _BLOCK_US * geometry.blocks
+    for slices in (plan.forward.row_slices, plan.adjoint.row_slices):
+        of_block = slices / geometry.blocks
+        us += _SLICE_IN_TURN_US * max(1.0, of_block / geometry.workers)
+        us += _SLICE_OF_BLOCK_US * of_block
+    return us
 
 
 def _staged_geometries(plan: Plan, sm_count: int, rhs: int) -> Iterator[Geometry]:
@@ -225,8 +219,7 @@ def _staged_geometries(plan: Plan, sm_count: int, rhs: int) -> Iterator[Geometry
         for threads in THREADS if rhs == 1 else (FEW_THREADS,):
             workers = threads // WARP - 1
             blocks = max(1, min(sm_count * eighths // _EIGHTHS, -(-slices // workers)))
-            pairs = rhs == 1 and slices > _PAIRED * blocks * workers
-            yield Geometry(blocks, threads, staged=True, together=2 if pairs else 1)
+            yield Geometry(blocks, threads, staged=True, batched=int(rhs == 1))
 
 
 def check_geometry(geometry: Geometry) -> None:
@@ -265,7 +258,7 @@ def persistent_builds(arch: str = "sm_90") -> list[KernelBuild]:
             if rhs > 1:
                 shapes = [Geometry(1, FEW_THREADS, staged) for staged in (True, False)]
             else:
-                shapes = [Geometry(1, t, True, together) for t in THREADS for together in (1, 2)]
+                shapes = [Geometry(1, threads, staged=True, batched=1) for threads in THREADS]
                 shapes.append(Geometry(1, MANY_THREADS, staged=False, together=2))
                 if int(arch.removeprefix("sm_").rstrip("a")) >= 90:
                     shapes.append(_streaming(dtype, 1))

@@ -111,29 +111,29 @@ def test_the_mirrors_have_the_fields_of_the_header() -> None:
     assert ctypes.sizeof(MatrixArguments) == 56
 
 
-@pytest.mark.parametrize(
-    ("name", "rhs", "fastest_us"), [("8kv-stand-in", 1, 6.43), ("11kv-stand-in", 1, 7.80)]
-)
-def test_the_choice_is_about_the_fastest_that_was_measured(
-    name: str, rhs: int, fastest_us: float
-) -> None:
+@pytest.mark.parametrize(("name", "fastest_us"), [("8kv-stand-in", 6.13), ("11kv-stand-in", 6.98)])
+def test_the_choice_is_about_the_fastest_that_was_measured(name: str, fastest_us: float) -> None:
     plan = build_plan(load_matrix(name), FLOAT32, None)
-    geometry = choose_geometry(plan, H200_SM, H200_SHARED, rhs)
+    geometry = choose_geometry(plan, H200_SM, H200_SHARED, 1)
     assert geometry.staged
     assert predict_us(plan, geometry) < 1.05 * fastest_us
 
 
 @pytest.mark.parametrize(
-    ("geometry", "measured_us"),
+    ("name", "geometry", "measured_us"),
     [
-        (Geometry(64, 288, staged=True), 9.00),
-        (Geometry(66, 544, staged=True), 7.80),
-        (Geometry(132, 544, staged=True), 8.16),
+        ("8kv-stand-in", Geometry(33, 640, staged=True, batched=1), 6.13),
+        ("8kv-stand-in", Geometry(99, 384, staged=True, batched=1), 6.53),
+        ("11kv-stand-in", Geometry(64, 288, staged=True, batched=1), 8.64),
+        ("11kv-stand-in", Geometry(66, 640, staged=True, batched=1), 6.98),
+        ("11kv-stand-in", Geometry(99, 384, staged=True, batched=1), 7.53),
     ],
 )
-def test_the_model_is_near_what_was_measured(geometry: Geometry, measured_us: float) -> None:
-    plan = build_plan(load_matrix("11kv-stand-in"), FLOAT32, None, lane_steps=8)
-    assert predict_us(plan, geometry) == pytest.approx(measured_us, abs=0.6)
+def test_the_model_is_near_what_was_measured(
+    name: str, geometry: Geometry, measured_us: float
+) -> None:
+    plan = build_plan(load_matrix(name), FLOAT32, None)
+    assert predict_us(plan, geometry) == pytest.approx(measured_us, abs=0.45)
 
 
 def test_every_choice_is_among_the_builds() -> None:
