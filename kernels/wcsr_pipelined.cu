@@ -1,9 +1,9 @@
 // WCSR as a pipeline: producer warps keep the whole ring full of gathered rows of B while consumers
-// multiply, and several CTAs share an SM, so that prologues and stores hide behind others' loads.
+// multiply, and CTAs share an SM, so that prologues and stores hide behind others' loads.
 //
-// A CTA computes one piece of a window (HEIGHT rows) for WGMMA_N columns of C. What a gather
-// reaches depends on the bytes in flight (study "ceilings"), so copies arrive on the stage's
-// barrier by themselves instead of being waited for.
+// A CTA walks over tiles: a piece of a window (HEIGHT rows) for COLUMN_GROUPS * WGMMA_N columns of
+// C. What L2 delivers is the bound, and a tile of A counts like a row of B as wide as the window is
+// high: wide tiles read A less often.
 
 #include "registers.cuh"
 #include "window_output.cuh"
@@ -20,8 +20,11 @@
 
 // Registers change hands only where the even share is too small for a consumer: its accumulators,
 // and what addresses and the epilogue need. It takes whole warpgroups, of each CTA for itself.
-constexpr int EVEN_SHARE = 65536 / (MINIMUM_CTAS * THREADS) / 8 * 8;
-constexpr int PRODUCER_REGISTERS = 40;
+// Delays need a few more than fit; a hang shows with fewer CTAs on an SM as well.
+constexpr int RESIDENT_CTAS =
+    DEBUG_DELAYS != 0 && MINIMUM_CTAS > 1 ? MINIMUM_CTAS - 1 : MINIMUM_CTAS;
+constexpr int EVEN_SHARE = 65536 / (RESIDENT_CTAS * THREADS) / 8 * 8;
+constexpr int PRODUCER_REGISTERS = 56;
 constexpr int POOL = (EVEN_SHARE < 248 ? EVEN_SHARE : 248) * THREADS;
 constexpr int CONSUMER_SHARE =
     (POOL - PRODUCER_REGISTERS * PRODUCER_THREADS) / CONSUMER_THREADS / 8 * 8;
@@ -50,61 +53,73 @@ __device__ __forceinline__ void multiply_stage(float (&accumulators)[WGMMA_N / 2
 __device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2], uint32_t a,
                                                uint32_t b, int steps) {
   switch (steps) {
+    case 0: return;
     case 1: multiply_stage<1>(accumulators, a, b); break;
     case 2: multiply_stage<2>(accumulators, a, b); break;
-    default: multiply_stage<3>(accumulators, a, b);
+    case 3: multiply_stage<3>(accumulators, a, b); break;
+    default: multiply_stage<STEPS>(accumulators, a, b);
   }
 }
 
-__device__ __forceinline__ void consume(const WindowArguments& arguments, const WindowTile& tile,
-                                        WindowRing& ring, uint32_t stages) {
-  int group = threadIdx.x / WARPGROUP_THREADS;  // of 64 rows of the window
-  int warp = threadIdx.x / WARP_THREADS;
-  float accumulators[WGMMA_N / 2] = {};
-  RingPosition<STAGES> position;
-  auto wait_full = [&] {
-    mbarrier_wait(&ring.full[position.slot], position.parity);
-    fence_async_proxy();  // see cp_async_arrive
-    return stages + position.slot * STAGE_BYTES;
-  };
-  for (int32_t stage_count = tile.task.columns / TILE_K; stage_count > 0; --stage_count) {
-    uint32_t stage = wait_full();
-    multiply_stage<STEPS>(accumulators, stage + group * GROUP_STEP_BYTES, stage + A_BYTES);
-    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
-    position.advance();
-  }
-  if (int32_t rest = tile.task.columns % TILE_K; rest != 0) {
-    uint32_t stage = wait_full();
-    multiply_steps(accumulators, stage + group * GROUP_STEP_BYTES, stage + A_BYTES,
-                   rest / STEP_COLUMNS);
-  }
-  pin_accumulators(accumulators);
+__device__ __forceinline__ void finish_tile(const WindowArguments& arguments, uint32_t tile,
+                                            uint32_t room, float (&accumulators)[WGMMA_N / 2]) {
   if constexpr (SKIP_STORE != 0) return;
-  // From here on the ring is room for C: every consumer has read its last stage.
-  asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
-  if (tile.task.pieces > 1) {
-    Partials partials{arguments, tile};
+  if (Partials partials(arguments, tile); partials.pieces > 1) {
     bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(accumulators)
                                                   : partials.merge_by_atomics(accumulators);
     if (!holds_sum) return;
   }
-  store_rows(arguments, stages + warp * WARP_OUTPUT_BYTES, accumulators,
-             int64_t{tile.task.window} * HEIGHT + warp * WARP_OUTPUT_ROWS, tile.first_column);
+  store_rows(arguments, room, accumulators, tile);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MINIMUM_CTAS)
+__device__ __forceinline__ void consume(const WindowArguments& arguments, WindowRing& ring,
+                                        uint32_t stages) {
+  __syncthreads();
+  int warp = threadIdx.x / WARP_THREADS;
+  int group = threadIdx.x / WARPGROUP_THREADS;
+  // Both offsets are 0 in most builds; that of B counts from A's end.
+  uint32_t a_offset = ROW_GROUPS > 1 ? group % ROW_GROUPS * GROUP_STEP_BYTES : 0;
+  uint32_t b_offset = COLUMN_GROUPS > 1 ? group / ROW_GROUPS * (WGMMA_SLICES * SLICE_BYTES) : 0;
+  uint32_t tiles = arguments.task_count * arguments.column_tiles;
+  RingPosition<STAGES> position;
+  for (uint32_t tile = blockIdx.x; tile < tiles; tile = next_tile(tile)) {
+    float accumulators[WGMMA_N / 2] = {};
+    int32_t left = __ldg(&arguments.tasks[tile / arguments.column_tiles].columns);
+    while (true) {
+      mbarrier_wait(&ring.full[position.slot], position.parity);
+      fence_async_proxy();  // see cp_async_arrive
+      uint32_t stage = stages + position.slot * STAGE_BYTES;
+      if (left <= TILE_K) break;
+      multiply_stage<STEPS>(accumulators, stage + a_offset, stage + A_BYTES + b_offset);
+      if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
+      position.advance();
+      left -= TILE_K;
+    }
+    // The last slot is kept: when every consumer has read it, C leaves through it while the others
+    // already fill for the next tile.
+    uint32_t stage = stages + position.slot * STAGE_BYTES;
+    multiply_steps(accumulators, stage + a_offset, stage + A_BYTES + b_offset, left / STEP_COLUMNS);
+    pin_accumulators(accumulators);
+    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
+    finish_tile(arguments, tile, stage + warp * ROOM_BYTES, accumulators);
+    fence_async_proxy();  // A's next bulk copy writes where this thread has read and written
+    __syncwarp();
+    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
+    position.advance();
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)
     wcsr_spmm(const __grid_constant__ WindowArguments arguments) {
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ WindowRing ring;
   uint32_t stages = aligned_stages(dynamic_shared);
-  const WindowTile tile(arguments);
   if (threadIdx.x == 0) ring.initialise();
-  __syncthreads();
   if (threadIdx.x >= CONSUMER_THREADS) {
     if constexpr (TRADES_REGISTERS) release_registers<PRODUCER_REGISTERS>();
-    produce(arguments, tile, ring, stages);
+    produce(arguments, ring, stages);
   } else {
     if constexpr (TRADES_REGISTERS) claim_registers<CONSUMER_REGISTERS>();
-    consume(arguments, tile, ring, stages);
+    consume(arguments, ring, stages);
   }
 }

@@ -33,20 +33,18 @@ def cluster_sweep() -> list[Variant]:
 def pipelined_builds() -> list[Variant]:
     """Return the pipelined WCSR kernel in the tiles that are chosen from, the table's first."""
     kernel = VARIANTS["wcsr-pipelined"]
+    names = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "STAGES", "PRODUCERS", "MINIMUM_CTAS", "STAGE_K")
     return [
-        kernel.with_constants(
-            HEIGHT=height, WGMMA_N=wgmma_n, STAGES=stages, PRODUCERS=producers, MINIMUM_CTAS=ctas
-        )
-        for height, wgmma_n, stages, producers, ctas in (
-            (64, 128, 4, 4, 2),
-            (64, 128, 3, 2, 3),
-            (64, 64, 3, 2, 4),
-            (64, 256, 5, 4, 1),
-            (128, 64, 3, 2, 3),
-            (128, 128, 3, 2, 2),
-            (128, 256, 4, 4, 1),
-            (256, 64, 5, 4, 1),
-            (256, 128, 4, 4, 1),
+        kernel.with_constants(**dict(zip(names, values, strict=True)))
+        for values in (
+            (64, 128, 1, 4, 4, 2, 64),
+            (64, 128, 1, 3, 2, 3, 64),
+            (64, 64, 1, 3, 4, 4, 64),
+            (64, 128, 2, 5, 2, 2, 32),
+            (64, 128, 2, 5, 4, 1, 64),
+            (64, 128, 4, 6, 4, 1, 32),
+            (128, 128, 2, 4, 4, 1, 64),
+            (256, 128, 1, 4, 4, 1, 64),
         )
     ]
 

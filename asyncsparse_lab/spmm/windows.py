@@ -26,8 +26,7 @@ TASK: Final = np.dtype(
 )
 """Mirror of ``WindowTask``."""
 
-_LEAST_PIECE: Final = 256  # columns: to write and read a partial tile takes as long as about 170
-_ROWS_OF_A_WARP: Final = 16
+_LEAST_PIECE: Final = 1024  # columns; to write a partial tile and read it again is not for nothing
 
 
 class WindowArguments(ctypes.Structure):
@@ -256,6 +255,7 @@ def _open(
 ) -> Launch:
     import cupy
 
+    from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.gpu.launch import load
 
     if not C.size:
@@ -273,9 +273,12 @@ def _open(
     partials = cupy.empty(values, dtype=cupy.float32)
     if not deterministic:  # what is added to; who takes the sum leaves zeros
         partials.fill(0)
-    arrivals = cupy.zeros(tiles * A.height // _ROWS_OF_A_WARP, dtype=cupy.int32)
+    warps = geometry.threads // 32 - kernel.constants["PRODUCERS"]  # each meets others by itself
+    arrivals = cupy.zeros(tiles * warps, dtype=cupy.int32)
     arguments.partials, arguments.arrivals = partials.data.ptr, arrivals.data.ptr
     grid = pieces.count * column_tiles
+    if kernel.options["persistent"]:
+        grid = min(grid, device_facts().sm_count * kernel.constants["MINIMUM_CTAS"])
     enqueue = load(artifact).prepare(grid, geometry.threads, geometry.shared_bytes, arguments)
 
     def run(_alive: tuple[object, ...] = (A, pieces, B, C, readable, partials, arrivals)) -> None:

@@ -109,14 +109,15 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     columns = {height: WCSR.count_columns(product.A, height) for height in heights}
 
     def more(record: Record) -> dict[str, Any]:
-        height, wgmma_n = int(record.params["window"]), int(record.params["wgmma_n"])
+        height = int(record.params["window"])
+        tile = int(record.params["wgmma_n"]) * int(record.params.get("column_groups", 1))
         counts = columns[height]
         padded = int((-(-counts // K16) * K16).sum())
         stored = 2 * height * padded
         return {
             "columns_max": int(counts.max(initial=0)),
             "gathered_bytes": 2 * product.n * int(counts.sum()),
-            "a_bytes": stored * -(-product.n // wgmma_n),
+            "a_bytes": stored * -(-product.n // tile),
             "flops": stored * product.n,
             "hbm_bytes": stored + 2 * product.m * product.n + product.compulsory_bytes
             - 2 * int(product.A.nnz),

@@ -20,29 +20,6 @@ constexpr int ROW_CHUNKS = PASS_ROW_BYTES / 16;
 constexpr int CHUNK_COLUMNS = 16 / OUTPUT_BYTES;
 static_assert(PASS_ROW_BYTES >= 128, "rows are written in whole lines");
 
-// What a CTA computes: a piece of a window, and one tile of columns; the place in C is this warp's.
-struct WindowTile {
-  WindowTask task;
-  uint32_t column_tile;
-  int64_t first_row;
-  int64_t first_column;
-
-  __device__ __forceinline__ WindowTile(const WindowArguments& arguments, uint32_t tile) {
-    uint32_t quotient = tile / arguments.column_tiles;
-    column_tile = tile - quotient * arguments.column_tiles;
-    const auto* words = reinterpret_cast<const int4*>(arguments.tasks + quotient);
-    int4 head = __ldg(words);
-    int4 tail = __ldg(words + 1);
-    int64_t first = static_cast<uint32_t>(head.x) | (int64_t{head.y} << 32);
-    task = {first, head.z, head.w, tail.x, tail.y, tail.z, tail.w};
-    int group = threadIdx.x / WARPGROUP_THREADS;
-    int row = group % ROW_GROUPS * ROW_GROUP +
-              threadIdx.x % WARPGROUP_THREADS / WARP_THREADS * WARP_ROWS_OF_C;
-    first_row = int64_t{task.window} * HEIGHT + row;
-    first_column = int64_t{column_tile} * TILE_COLUMNS + group / ROW_GROUPS * WGMMA_N;
-  }
-};
-
 // Where a 16-byte chunk of a row lies: rows that are written at the same time differ in banks.
 // bf16 goes by stmatrix, 8 rows at once; fp32 in pairs, 4 rows of two chunks at once.
 __device__ __forceinline__ uint32_t output_chunk(uint32_t room, int row, int chunk) {
@@ -103,7 +80,7 @@ __device__ __forceinline__ void copy_rows(char* c, int64_t row_bytes, bool is_al
                                           uint32_t room, int rows, int columns) {
   int lane = threadIdx.x % WARP_THREADS;
   int chunks = is_aligned ? columns / CHUNK_COLUMNS : 0;
-  constexpr int BATCH = 4;  // loads on their way before the first is stored
+  constexpr int BATCH = PASSES == 1 ? 4 : 2;  // loads on their way before the first is stored
 #pragma unroll 1
   for (int first = lane; first < rows * ROW_CHUNKS; first += BATCH * WARP_THREADS) {
     uint4 values[BATCH];
@@ -128,10 +105,17 @@ __device__ __forceinline__ void copy_rows(char* c, int64_t row_bytes, bool is_al
       store_element(c + row * row_bytes + column * OUTPUT_BYTES, room, row, column);
 }
 
-// By one warp: its 16 rows of C, from `first_row` on. `room` is its own.
+// By one warp: its 16 rows of C of a tile. `room` is its own.
 __device__ __forceinline__ void store_rows(const WindowArguments& arguments, uint32_t room,
                                            const float (&accumulators)[WGMMA_N / 2],
-                                           int64_t first_row, int64_t first_column) {
+                                           uint32_t tile) {
+  int group = threadIdx.x / WARPGROUP_THREADS;
+  int warp = threadIdx.x % WARPGROUP_THREADS / WARP_THREADS;
+  uint32_t task = tile / arguments.column_tiles;
+  uint32_t column_tile = tile - task * arguments.column_tiles;
+  int64_t first_row = int64_t{__ldg(&arguments.tasks[task].window)} * HEIGHT +
+                      group % ROW_GROUPS * ROW_GROUP + warp * WARP_ROWS_OF_C;
+  int64_t first_column = int64_t{column_tile} * TILE_COLUMNS + group / ROW_GROUPS * WGMMA_N;
   int64_t rows_left = arguments.m - first_row;
   int rows = rows_left < WARP_ROWS_OF_C ? static_cast<int>(rows_left) : WARP_ROWS_OF_C;
   int64_t columns_left = arguments.n - first_column;

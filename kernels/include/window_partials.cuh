@@ -5,7 +5,7 @@
 // arrives last goes on with the sum; arrival counts are zero again when the launch ends.
 #pragma once
 
-#include "window_ring.cuh"
+#include "window_output.cuh"
 
 constexpr int QUADS = WGMMA_N / 8;  // of accumulators of a lane: 16 bytes each
 
@@ -32,19 +32,28 @@ __device__ __forceinline__ void add_quad(float4* address, float a, float b, floa
 
 struct Partials {
   const WindowArguments& arguments;
-  const WindowTile& tile;
-  int warp = threadIdx.x / WARP_THREADS;
-  int lane = threadIdx.x % WARP_THREADS;
+  int pieces;
+  int piece;
+  uint32_t first_place;  // of this warp's part of the tile in the window's first slot
 
-  // Of this warp's part of the tile in a slot, counted from the window's first slot.
-  __device__ __forceinline__ int64_t place(int slot) const {
-    int64_t tiles = int64_t{tile.task.slot} + slot;
-    return (tiles * arguments.column_tiles + tile.column_tile) * CONSUMER_WARPS + warp;
+  __device__ __forceinline__ Partials(const WindowArguments& arguments, uint32_t tile)
+      : arguments(arguments) {
+    uint32_t task = tile / arguments.column_tiles;
+    uint32_t column_tile = tile - task * arguments.column_tiles;
+    int4 tail = __ldg(reinterpret_cast<const int4*>(arguments.tasks + task) + 1);
+    pieces = tail.x;
+    piece = tail.y;
+    first_place = (tail.z * arguments.column_tiles + column_tile) * CONSUMER_WARPS +
+                  threadIdx.x / WARP_THREADS;
+  }
+
+  __device__ __forceinline__ uint32_t place(int slot) const {
+    return first_place + slot * arguments.column_tiles * CONSUMER_WARPS;
   }
 
   __device__ __forceinline__ float4* quads(int slot) const {
-    return reinterpret_cast<float4*>(arguments.partials) + place(slot) * (QUADS * WARP_THREADS) +
-           lane;
+    uint64_t first = uint64_t{place(slot)} * (QUADS * WARP_THREADS);
+    return reinterpret_cast<float4*>(arguments.partials) + first + threadIdx.x % WARP_THREADS;
   }
 
   // Counts this warp in, after all that its lanes wrote; true for the last of `expected`, which
@@ -54,7 +63,7 @@ struct Partials {
     int32_t* count = arguments.arrivals + place(slot);
     int32_t before = 0;
     __syncwarp();
-    if (lane == 0) {
+    if (threadIdx.x % WARP_THREADS == 0) {
       asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
                    : "=r"(before)
                    : "l"(count)
@@ -86,18 +95,48 @@ struct Partials {
     }
   }
 
+  // Two groups of pieces meet at a count. Who comes first leaves its sum in slot `own` and is done;
+  // who comes second takes it from slot `other`, waiting if it is still being written: its writer
+  // runs already, and waits for nobody. The count: 1 for each who came, WRITTEN when the sum is
+  // there. True for the second.
+  __device__ __forceinline__ bool meet(int count_slot, int own, int other,
+                                       float (&sums)[WGMMA_N / 2]) const {
+    constexpr int32_t WRITTEN = 4;
+    int32_t* count = arguments.arrivals + place(count_slot);
+    debug_delay(5);
+    int32_t before = threadIdx.x % WARP_THREADS == 0 ? atomicAdd(count, 1) : 0;
+    if (__shfl_sync(~0u, before, 0) % WRITTEN == 0) {
+      write(own, sums);
+      debug_delay(6);
+      __syncwarp();
+      if (threadIdx.x % WARP_THREADS == 0)
+        asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "n"(WRITTEN)
+                     : "memory");
+      return false;
+    }
+    if (threadIdx.x % WARP_THREADS == 0) {
+      int32_t now;
+      do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(count) : "memory");
+      } while (now < WRITTEN);
+      *count = 0;
+    }
+    __syncwarp();  // what lane 0 acquired, all lanes may read
+    add(other, sums);
+    return true;
+  }
+
   // A binary tree over the pieces, fixed by their numbers: neighbouring groups of 1, 2, 4 ...
-  // pieces meet, whoever comes second adds the other's sum to its own. a + b is b + a, so the
-  // result does not depend on the order of arrival. A group's sum lies at its first piece's slot;
-  // two groups meet at the count of the right one. True where this warp holds the sum of all.
+  // pieces meet. a + b is b + a, so the result does not depend on the order of arrival. A group's
+  // sum lies at its first piece's slot; two groups meet at the count of the right one. True where
+  // this warp holds the sum of all.
   __device__ __forceinline__ bool merge_in_order(float (&sums)[WGMMA_N / 2]) const {
-    int begin = tile.task.piece;
-    for (int span = 1; span < tile.task.pieces; span *= 2) {
+    int begin = piece;
+#pragma unroll 1
+    for (int span = 1; span < pieces; span *= 2) {
       int right = begin | span;
-      if (right >= tile.task.pieces) continue;  // no right neighbour at this level
-      write(begin, sums);
-      if (!is_last(right, 2)) return false;
-      add(begin ^ span, sums);
+      if (right >= pieces) continue;  // no right neighbour at this level
+      if (!meet(right, begin, begin ^ span, sums)) return false;
       begin &= ~span;
     }
     return true;
@@ -110,7 +149,7 @@ struct Partials {
     for (int i = 0; i < QUADS; ++i)
       add_quad(to + i * WARP_THREADS, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2],
                sums[4 * i + 3]);
-    if (!is_last(0, tile.task.pieces)) return false;
+    if (!is_last(0, pieces)) return false;
 #pragma unroll
     for (int i = 0; i < WGMMA_N / 2; ++i) sums[i] = 0.f;
     add(0, sums);

@@ -1,16 +1,20 @@
-// The ring of wcsr_pipelined.cu: producer warps gather rows of B by cp.async while one consumer
-// warpgroup per 64 rows of the window multiplies; all consumers share the gathered B.
+// The ring of wcsr_pipelined.cu: producer warps gather rows of B by cp.async while consumer
+// warpgroups multiply, each 64 rows of the window and WGMMA_N columns; all share a stage's A and B.
 //
-// Consumers are the first threads, producers the rest.
+// Consumers are the first threads, producers the rest. Both walk over the CTA's tiles by
+// themselves, so that loads for a tile start while C of the one before still leaves.
 #pragma once
 
 #include "b_slices.cuh"
 #include "cp_async.cuh"
 #include "tma.cuh"
-#include "window_arguments.cuh"
+#include "window_walk.cuh"
 
 #ifndef HEIGHT
 #define HEIGHT 64
+#endif
+#ifndef COLUMN_GROUPS
+#define COLUMN_GROUPS 1
 #endif
 #ifndef STAGES
 #define STAGES 4
@@ -21,12 +25,10 @@
 #ifndef MINIMUM_CTAS
 #define MINIMUM_CTAS 2
 #endif
-#ifndef COLUMN_MAJOR
-#define COLUMN_MAJOR 0
-#endif
 
 constexpr int ROW_GROUP = 64;  // rows of a wgmma
-constexpr int CONSUMERS = HEIGHT / ROW_GROUP;
+constexpr int ROW_GROUPS = HEIGHT / ROW_GROUP;
+constexpr int CONSUMERS = ROW_GROUPS * COLUMN_GROUPS;
 constexpr int CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS;
 constexpr int CONSUMER_WARPS = CONSUMER_THREADS / WARP_THREADS;
 constexpr int PRODUCER_THREADS = PRODUCERS * WARP_THREADS;
@@ -34,17 +36,21 @@ constexpr int THREADS = CONSUMER_THREADS + PRODUCER_THREADS;
 
 constexpr int STEP_COLUMNS = 16;  // columns of A that one wgmma takes
 constexpr int STEPS = TILE_K / STEP_COLUMNS;
+constexpr int TILE_COLUMNS = COLUMN_GROUPS * WGMMA_N;
 constexpr int GROUP_STEP_BYTES = ROW_GROUP * STEP_COLUMNS * 2;
-constexpr int STEP_BYTES = CONSUMERS * GROUP_STEP_BYTES;
+constexpr int STEP_BYTES = ROW_GROUPS * GROUP_STEP_BYTES;
 constexpr int A_BYTES = STEPS * STEP_BYTES;
-constexpr int B_BYTES = TILE_K * WGMMA_N * 2;
+constexpr int B_BYTES = TILE_K * TILE_COLUMNS * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 
-constexpr int CHUNKS = WGMMA_N / 8;                    // 16-byte chunks in a row of the tile of B
-constexpr int ROWS_AT_ONCE = WARP_THREADS / CHUNKS;    // rows that a warp copies by one cp.async
-constexpr int STEP_ROWS = STEP_COLUMNS / PRODUCERS;    // of a warp in each step
-constexpr int STEP_COPIES = STEP_ROWS / ROWS_AT_ONCE;  // of a thread in each step
-constexpr int WARP_ROWS = STEP_ROWS * STEPS;           // of a warp in a whole stage
+constexpr int CHUNKS = TILE_COLUMNS / 8;  // 16-byte chunks in a row of the tile of B
+constexpr int PARTS = CHUNKS > WARP_THREADS ? CHUNKS / WARP_THREADS : 1;  // of a row, for a warp
+constexpr int ROWS_AT_ONCE = PARTS > 1 ? 1 : WARP_THREADS / CHUNKS;       // by one cp.async
+constexpr int STEP_ROWS = STEP_COLUMNS / PRODUCERS;                       // of a warp in each step
+constexpr int STEP_COPIES = STEP_ROWS / ROWS_AT_ONCE;
+constexpr int WARP_ROWS = STEP_ROWS * STEPS;  // of a warp in a whole stage
+constexpr int PART_COLUMNS = WARP_THREADS * 8;
+constexpr int PART_SLICES = PART_COLUMNS / SLICE_COLUMNS * SLICE_BYTES;
 static_assert(HEIGHT == 64 || HEIGHT == 128 || HEIGHT == 256);
 static_assert(WGMMA_N == 64 || WGMMA_N == 128 || WGMMA_N == 256);
 static_assert(STEP_COLUMNS % PRODUCERS == 0 && STEP_COPIES >= 1, "a warp copies whole rows");
@@ -63,81 +69,92 @@ struct WindowRing {
   }
 };
 
-// What a CTA computes: a piece of a window, and one tile of columns.
-struct WindowTile {
-  WindowTask task;
-  uint32_t column_tile;
-  int64_t first_column;  // of C
-
-  __device__ __forceinline__ explicit WindowTile(const WindowArguments& arguments) {
-    bool by_column = COLUMN_MAJOR != 0;
-    uint32_t divisor = by_column ? arguments.task_count : arguments.column_tiles;
-    uint32_t quotient = blockIdx.x / divisor;
-    uint32_t remainder = blockIdx.x - quotient * divisor;
-    task = arguments.tasks[by_column ? remainder : quotient];
-    column_tile = by_column ? quotient : remainder;
-    first_column = int64_t{column_tile} * WGMMA_N;
-  }
-};
-
 // One producer warp. In each wgmma step of 16 columns it copies STEP_ROWS rows of B, so that short
-// stages are shared by all warps. Lane l keeps the index of the warp's row l; indices are read one
-// stage ahead.
-__device__ __forceinline__ void produce(const WindowArguments& arguments, const WindowTile& tile,
-                                        WindowRing& ring, uint32_t stages) {
+// stages are shared by all warps. Lane l keeps the index of the warp's row l.
+struct Producer {
+  const WindowArguments& arguments;
+  uint64_t policy = HINTS & HINT_B ? evict_last_policy() : 0;
+  uint64_t a_policy = HINTS & HINT_A ? evict_first_policy() : 0;
   int lane = threadIdx.x % WARP_THREADS;
   int warp = (threadIdx.x - CONSUMER_THREADS) / WARP_THREADS;
-  bool leads = threadIdx.x == CONSUMER_THREADS;
-  int32_t columns = tile.task.columns;
-
-  int held_row = lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
-  const int32_t* indices = arguments.window_col_idx + tile.task.first_column + held_row;
-  auto index_at = [&](int32_t done) {
-    return lane < WARP_ROWS && done + held_row < columns ? __ldg(indices + done) : -1;
-  };
-
-  // This lane's chunk of a row; beyond C's last column nothing is read and zeros are laid down.
   int chunk = lane % CHUNKS;
-  int64_t column = tile.first_column + chunk * 8;
-  int64_t remaining = (arguments.n - column) * 2;
-  uint32_t bytes = remaining >= 16 ? 16 : remaining > 0 ? static_cast<uint32_t>(remaining) : 0;
-  const char* b = reinterpret_cast<const char*>(arguments.b + (bytes != 0 ? column : 0));
   int sub_row = lane / CHUNKS;
-  uint32_t places[STEP_COPIES];
-#pragma unroll
-  for (int copy = 0; copy < STEP_COPIES; ++copy)
-    places[copy] =
-        A_BYTES + b_chunk_offset(warp * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row, chunk);
+  int held_row = lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
 
-  RingPosition<STAGES> position;
-  int32_t upcoming = index_at(0);
-  for (int32_t done = 0; done < columns; done += TILE_K) {
-    int32_t index = upcoming;
-    upcoming = index_at(done + TILE_K);
-    int32_t left = columns - done;
-    uint64_t* full = &ring.full[position.slot];
-    uint32_t stage = stages + position.slot * STAGE_BYTES;
-    mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
-    if (leads) {
-      uint32_t a_bytes = (left < TILE_K ? left : TILE_K) * (STEP_BYTES / STEP_COLUMNS);
-      mbarrier_arrive_expect(full, a_bytes);
-      bulk_load(stage, arguments.a + (tile.task.first_column + done) * HEIGHT, a_bytes, full);
-    }
+  // Of the stage that a walk stands at; -1 beyond its columns.
+  __device__ __forceinline__ int32_t read_index(const StageWalk& walk) const {
+    int64_t column = walk.task.first_column + walk.done + held_row;
+    bool is_there = lane < WARP_ROWS && walk.done + held_row < walk.task.columns;
+    return is_there ? __ldg(arguments.window_col_idx + column) : -1;
+  }
+
+  __device__ __forceinline__ void load_a(const StageWalk& walk, uint32_t stage,
+                                         uint64_t* full) const {
+    int32_t left = walk.task.columns - walk.done;
+    uint32_t bytes = (left < TILE_K ? left : TILE_K) * (STEP_BYTES / STEP_COLUMNS);
+    mbarrier_arrive_expect(full, bytes);
+    const uint16_t* a = arguments.a + (walk.task.first_column + walk.done) * HEIGHT;
+    if (bytes == 0) return;  // an empty window
+    if constexpr ((HINTS & HINT_A) != 0)
+      bulk_load_hinted(stage, a, bytes, full, a_policy);
+    else
+      bulk_load(stage, a, bytes, full);
+  }
+
+  __device__ __forceinline__ void load_b(const StageWalk& walk, uint32_t stage,
+                                         int32_t index) const {
+    // This lane's chunks of a row; beyond C's last column nothing is read and zeros are laid down.
+    int64_t column = int64_t{walk.column_tile} * TILE_COLUMNS + chunk * 8;
+    const char* b = reinterpret_cast<const char*>(arguments.b) + column * 2;
+    int64_t remaining = (arguments.n - column) * 2;
+    uint32_t row_bytes = arguments.b_row_bytes;
+    int32_t left = walk.task.columns - walk.done;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       if (step * STEP_COLUMNS >= left) break;
 #pragma unroll
       for (int copy = 0; copy < STEP_COPIES; ++copy) {
-        int holder = step * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row;
-        int32_t row = __shfl_sync(~0u, index, holder);
-        bool is_padding = row < 0;
-        uint64_t offset =
-            uint64_t{is_padding ? 0u : static_cast<uint32_t>(row)} * arguments.b_row_bytes;
-        cp_async(stage + places[copy] + step * (STEP_COLUMNS * SLICE_SPAN), b + offset,
-                 is_padding ? 0 : bytes);
+        int32_t row = __shfl_sync(~0u, index, step * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row);
+        uint32_t place = b_chunk_offset(warp * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row, chunk) +
+                         A_BYTES + step * (STEP_COLUMNS * SLICE_SPAN);
+        const char* from = b + uint64_t{row < 0 ? 0u : static_cast<uint32_t>(row)} * row_bytes;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+          int64_t rest = remaining - part * (PART_COLUMNS * 2);
+          uint32_t bytes = rest >= 16 ? 16 : rest > 0 ? static_cast<uint32_t>(rest) : 0;
+          const void* source = bytes != 0 ? from + part * (PART_COLUMNS * 2)
+                                          : reinterpret_cast<const char*>(arguments.b);
+          cp_async_hinted(stage + place + part * PART_SLICES, source, row < 0 ? 0 : bytes, policy);
+        }
       }
     }
+  }
+};
+
+__device__ __forceinline__ void produce(const WindowArguments& arguments, WindowRing& ring,
+                                        uint32_t stages) {
+  Producer self{arguments};
+  // Indices are read two stages before their rows: to wait for memory twice in a row, at each
+  // stage, is what a short window would spend most of its time on.
+  StageWalk ahead(arguments);
+  StageWalk walk = ahead;
+  int32_t index = self.read_index(ahead);
+  ahead.advance(arguments);
+  int32_t next = self.read_index(ahead);
+  __syncthreads();
+  RingPosition<STAGES> position;
+  while (walk.is_inside()) {
+    ahead.advance(arguments);
+    int32_t after_next = self.read_index(ahead);
+    uint64_t* full = &ring.full[position.slot];
+    uint32_t stage = stages + position.slot * STAGE_BYTES;
+    mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
+    if (threadIdx.x == CONSUMER_THREADS) self.load_a(walk, stage, full);
+    self.load_b(walk, stage, index);
     cp_async_arrive(full);
     position.advance();
+    walk.advance(arguments);
+    index = next;
+    next = after_next;
   }
 }
