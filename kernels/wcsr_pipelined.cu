@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply_stage(float (&accumulators)[WGMMA_N / 2
   for (int step = 0; step < COUNT; ++step) {
     // Core matrices: 128 bytes to the next 8 rows, 1024 to the next 8 columns.
     uint64_t a_descriptor = matrix_descriptor<16>(a + step * STEP_BYTES, GROUP_STEP_BYTES / 2, 128);
-    WgmmaInstruction<WGMMA_N, Bf16, 1>::issue(accumulators, a_descriptor, b_descriptor(b, step));
+    WgmmaInstruction<WGMMA_N, Input, 1>::issue(accumulators, a_descriptor, b_descriptor(b, step));
   }
   wgmma_commit();
   pin_accumulators(accumulators);

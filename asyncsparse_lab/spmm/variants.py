@@ -293,6 +293,7 @@ _TABLE = (
         entry="wcsr_spmm",
         format="wcsr",
         family="pipelined",
+        dtypes_in=("bfloat16", "float16"),
         geometry=pipelined_geometry,
         options={"max_cols_per_task": -1, "deterministic": 1, "persistent": 1},
     ),

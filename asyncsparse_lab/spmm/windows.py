@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from asyncsparse_lab.errors import UnsupportedError
+from asyncsparse_lab.formats.rounding import in_type
 from asyncsparse_lab.gpu.compile import Artifact
 from asyncsparse_lab.spmm.instrument import Launch
 from asyncsparse_lab.spmm.layout import aligned_workspace, is_aligned
@@ -46,7 +47,7 @@ class DeviceWindows:
     """WCSR in device memory, columns padded to 16.
 
     ``window_row_ptr`` is int64 on the host, ``window_col_idx`` int32 with -1 for padding,
-    ``values`` the bf16 bits as core matrices
+    ``values`` the 16-bit patterns as core matrices
     (:func:`asyncsparse_lab.formats.layouts.core_matrices`).
     """
 
@@ -57,15 +58,26 @@ class DeviceWindows:
     values: Any
 
     @classmethod
-    def from_csr(cls, A: Any, height: int) -> DeviceWindows:
+    def of_product(cls, product: Product, height: int) -> DeviceWindows:
+        """Convert a product's A on the GPU, or on the host where offsets need 64 bits."""
+        from asyncsparse_lab.spmm.convert import can_convert, windows_from_csr
+
+        csr = product.device_csr
+        if can_convert(csr):
+            return windows_from_csr(csr, product.A.shape, height)[0]
+        return cls.from_csr(product.A, height, product.dtype_in)
+
+    @classmethod
+    def from_csr(cls, A: Any, height: int, dtype_in: str = "bfloat16") -> DeviceWindows:
         """Convert on the host and copy to the current device.
 
         Parameters
         ----------
         A : scipy.sparse.csr_array, m x k
-            float32, values exact in bf16.
+            float32, values exact in ``dtype_in``.
         height : {64, 128, 256}
             Rows of a window.
+        dtype_in : {"bfloat16", "float16"}
 
         Raises
         ------
@@ -74,10 +86,10 @@ class DeviceWindows:
         """
         import cupy
 
-        from asyncsparse_lab.formats import WCSR, bfloat16_bits
+        from asyncsparse_lab.formats import WCSR
         from asyncsparse_lab.formats.layouts import K16, core_matrices
 
-        # float32 columns on the way to bf16 bits in another order: 4 + 2 + 2 bytes a value.
+        # float32 columns on the way to 16 bits in another order: 4 + 2 + 2 bytes a value.
         size = WCSR.predict(A, height, K16)
         require_memory(8 * size.values, f"A in windows of {height} rows", cupy)
         host = WCSR.from_csr(A, height, K16)
@@ -86,7 +98,7 @@ class DeviceWindows:
             height=height,
             window_row_ptr=host.window_row_ptr,
             window_col_idx=cupy.asarray(host.window_col_idx),
-            values=core_matrices(bfloat16_bits(cupy.asarray(host.values))),
+            values=core_matrices(in_type(cupy.asarray(host.values), dtype_in).view(np.uint16)),
         )
 
 
@@ -182,7 +194,7 @@ def window_arguments(
     A : DeviceWindows, m x k
     pieces : WindowPieces
         With a CuPy array.
-    B : cupy.ndarray of uint16, k x n
+    B : cupy.ndarray of uint16 or float16, k x n
         Row-major, rows aligned to 16 bytes.
     C : cupy.ndarray, m x n
         Row-major, any row stride.
@@ -223,14 +235,14 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     """
     from asyncsparse_lab.gpu.device import device_facts
 
-    product.require(kernel.name)
+    product.require(kernel.name, kernel.dtypes_in)
     if kernel.is_instrumented:
         raise UnsupportedError(f"{kernel.name} has no instruments: leave INSTRUMENT out")
     constants, options = kernel.constants, kernel.options
     height, deterministic = constants["HEIGHT"], bool(options["deterministic"])
     column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
     A, convert_us = product.converted(
-        f"windows{height}", lambda matrix: DeviceWindows.from_csr(matrix, height)
+        f"windows{height}", lambda _: DeviceWindows.of_product(product, height)
     )
     limit = options["max_cols_per_task"]
     if limit == AUTO_LIMIT:

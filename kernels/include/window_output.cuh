@@ -3,7 +3,8 @@
 // serves as room for it, for a part of the columns at a time where it is small.
 #pragma once
 
-#include "output_stage.cuh"
+#include "product_types.cuh"
+#include "stmatrix.cuh"
 #include "window_ring.cuh"
 
 constexpr int WARP_ROWS_OF_C = 16;
@@ -21,23 +22,23 @@ constexpr int CHUNK_COLUMNS = 16 / OUTPUT_BYTES;
 static_assert(PASS_ROW_BYTES >= 128, "rows are written in whole lines");
 
 // Where a 16-byte chunk of a row lies: rows that are written at the same time differ in banks.
-// bf16 goes by stmatrix, 8 rows at once; fp32 in pairs, 4 rows of two chunks at once.
+// 16-bit types go by stmatrix, 8 rows at once; fp32 in pairs, 4 rows of two chunks at once.
 __device__ __forceinline__ uint32_t output_chunk(uint32_t room, int row, int chunk) {
-  int turn = OUTPUT_BF16 != 0 ? row & 7 : (row & 3) * 2;
+  int turn = IS_16_BIT ? row & 7 : (row & 3) * 2;
   return room + row * PASS_ROW_BYTES + ((chunk ^ turn) << 4);
 }
 
 // The accumulators of one pass, PASS_COLUMNS / 2 from `sums` on.
 __device__ __forceinline__ void lay_down_rows(uint32_t room, const float* sums) {
   int lane = threadIdx.x % WARP_THREADS;
-  if constexpr (OUTPUT_BF16 != 0) {
+  if constexpr (IS_16_BIT) {
     // Four matrices: rows 0..7 and 8..15 at columns 8 j, then at 8 (j + 1).
 #pragma unroll
     for (int j = 0; j < PASS_COLUMNS / 8; j += 2) {
       const float* pairs = &sums[4 * j];
-      store_matrices(output_chunk(room, lane % 16, j + lane / 16), pack_bf16(pairs[0], pairs[1]),
-                     pack_bf16(pairs[2], pairs[3]), pack_bf16(pairs[4], pairs[5]),
-                     pack_bf16(pairs[6], pairs[7]));
+      store_matrices(output_chunk(room, lane % 16, j + lane / 16), pack_output(pairs[0], pairs[1]),
+                     pack_output(pairs[2], pairs[3]), pack_output(pairs[4], pairs[5]),
+                     pack_output(pairs[6], pairs[7]));
     }
   } else {
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ __forceinline__ void lay_down_rows(uint32_t room, const float* sums) 
 __device__ __forceinline__ void store_element(void* to, uint32_t room, int row, int column) {
   uint32_t address = output_chunk(room, row, column / CHUNK_COLUMNS);
   address += column % CHUNK_COLUMNS * OUTPUT_BYTES;
-  if constexpr (OUTPUT_BF16 != 0) {
+  if constexpr (IS_16_BIT) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
     *static_cast<uint16_t*>(to) = value;

@@ -186,7 +186,9 @@ def test_records_say_how_tall_the_windows_are() -> None:
 
 
 def test_verification_covers_every_tile_whole_and_in_pieces() -> None:
-    built = [b for b in all_builds() if b.variant.name == PIPELINED.name]
+    built = [
+        b for b in all_builds() if b.variant.name == PIPELINED.name and b.dtype_in == "bfloat16"
+    ]
     for variant in pipelined_builds():
         same = [b for b in built if b.variant.constants == variant.constants]
         limits = {(b.dtype_out, b.variant.options["max_cols_per_task"]) for b in same}
