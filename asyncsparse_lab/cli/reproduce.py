@@ -16,6 +16,7 @@ from asyncsparse_lab.report import files
 from asyncsparse_lab.report.notebooks import Job, Result, choose, replace_folder, run_all
 from asyncsparse_lab.report.page import CLAIMS, write_report
 from asyncsparse_lab.report.parameters import typed_values
+from asyncsparse_lab.report.performance import PAGE, performance_page
 from asyncsparse_lab.resources import checkout_root
 
 
@@ -79,8 +80,24 @@ def reproduce(
             replace_folder(staging / name, target / name)
         target.mkdir(parents=True, exist_ok=True)
         print(f"report: {write_report(target, records)}")
+    if not given and "bcsr-beyond" in drawn:
+        failures += _performance(root, check)
     if failures:
         raise NotebookError("\n".join(failures))
+
+
+def _performance(root: Path, check: bool) -> list[str]:
+    """Write the page of floors, or say that the one there is not what the records give."""
+    page = root / PAGE
+    if not page.parent.is_dir():  # installed, not a checkout
+        return []
+    text = performance_page()
+    if not check:
+        page.write_text(text)
+        print(f"performance: {page}")
+        return []
+    is_current = page.is_file() and page.read_text() == text
+    return [] if is_current else [f"{PAGE} is not of these records: run asyncsparse reproduce"]
 
 
 def _source(given: list[str]) -> Source:

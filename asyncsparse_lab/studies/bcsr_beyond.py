@@ -1,4 +1,4 @@
-r"""BCSR beyond the article: the epilogue hidden in the ring, and block rows matched in pairs.
+r"""BCSR beyond the article: stores and loads of different tiles overlapped, rows matched in pairs.
 
 What a kernel must move from L2 to shared memory follows from its tile.  For every column tile of
 C a block of A is read once, and its 64 rows of B at the tile's width; a pair of block rows reads
@@ -8,18 +8,19 @@ the slices that both need once.  With b blocks and N columns, in bytes:
 * paired, 2 x 64 x 256: :math:`\lceil N/256 \rceil (b \cdot 64 \cdot 64 + s \cdot 64 \cdot 256) 2`,
   where s is the number of steps, the block columns in the unions of the pairs.
 
-The floor is these bytes over the measured rate of independent TMA reads.  The probes leave out
-products and stores, so that only the loads remain.
+The floor of a kernel is the longest of three times at measured rates: these bytes from L2, the
+operations of its blocks, and A's blocks, B and C once through HBM.  The probes run one chain of
+the kernel alone: its loads, its products, or its stores.  A kernel that overlaps all three
+perfectly would take as long as the longest: that is what a step of the ladder is predicted to win.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.records.frame import ratios
 from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
@@ -31,13 +32,10 @@ if TYPE_CHECKING:
     from asyncsparse_lab.spmm.product import Product
 
 STUDY: Final = "bcsr-beyond"
-LAYERS: Final = (
-    ("gate_proj-keep10-uniform-s0", 1024),
-    ("gate_proj-keep10-uniform-s0", 4096),
-    ("gate_proj-keep10-uniform-s0", 16384),
-    ("gate_proj-keep2-uniform-s0", 4096),
-    ("gate_proj-keep50-uniform-s0", 4096),
-    ("down_proj-keep10-uniform-s0", 4096),
+COLUMNS: Final = 4096
+LAYERS: Final = tuple(
+    f"{name}-uniform-s0"
+    for name in ("gate_proj-keep10", "gate_proj-keep2", "gate_proj-keep50", "down_proj-keep10")
 )
 OTHERS: Final = (
     "bcsstk16",
@@ -47,44 +45,80 @@ OTHERS: Final = (
     "qp_ship12l_P",
     "mycielskian13",
 )
-COLUMNS: Final = 4096
-DTYPE_OUT: Final = "bfloat16"
 KERNELS: Final = ("bcsr-opt3", "bcsr-overlap", "bcsr-paired")
 PROBED: Final = KERNELS[1:]
+UNMIXED: Final = VARIANTS["bcsr-overlap"].with_constants(MIXED=0)
+CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
+    "loads": ("SKIP_PRODUCT", "SKIP_STORE"),
+    "products": ("SKIP_LOAD", "SKIP_STORE"),
+    "stores": ("SKIP_LOAD", "SKIP_PRODUCT"),
+}
+"""What is left out where one part of a kernel runs alone."""
 
 
 def cases() -> list[Case]:
-    """Return a case for each pruned layer and each other matrix."""
-    products = (*LAYERS, *((matrix, COLUMNS) for matrix in OTHERS))
+    """Return a case for each pruned layer and each other matrix, in bf16 and row-major.
+
+    The layers come in float16 and in PyTorch's column-major layout too.
+    """
+    sizes = [(LAYERS[0], 1024), (LAYERS[0], COLUMNS), (LAYERS[0], 16384)]
+    sizes += [(matrix, COLUMNS) for matrix in (*LAYERS[1:], *OTHERS)]
+    found = [_case(matrix, n) for matrix, n in sizes]
+    found += [_case(matrix, COLUMNS, "float16") for matrix in LAYERS]
+    found += [_case(matrix, COLUMNS, layout="column-major") for matrix in LAYERS]
+    return [*found, _case(LAYERS[0], 16384, layout="column-major")]
+
+
+def _case(matrix: str, n: int, dtype: str = "bfloat16", layout: str = "row-major") -> Case:
+    kind = "".join(f"-{word}" for word in (dtype, layout) if word not in ("bfloat16", "row-major"))
+    params = {"dtype_in": dtype, "dtype_out": dtype, "layout": layout}
+    return Case(f"{matrix}-n{n}{kind}", matrix, n, params, seconds=3.5)
+
+
+def kernels_of(case: Case) -> list[Variant]:
+    """Return the steps of the ladder that take the case's type and layout."""
+    steps = (VARIANTS["bcsr-opt3"], UNMIXED, *(VARIANTS[name] for name in PROBED))
     return [
-        Case(f"{matrix}-n{n}", matrix, n, {"dtype_out": DTYPE_OUT}, seconds=2.5)
-        for matrix, n in products
+        step
+        for step in steps
+        if case.params["dtype_in"] in step.dtypes_in and case.params["layout"] in step.layouts
     ]
 
 
-def loads_only(variant: Variant) -> Variant:
-    """Return the build of a variant that loads and neither multiplies nor stores."""
-    return variant.with_constants(SKIP_PRODUCT=1, SKIP_STORE=1)
+def probe_of(variant: Variant, chain: str) -> Variant:
+    """Return the build of a variant in which one chain runs alone."""
+    return variant.with_constants(**dict.fromkeys(CHAINS[chain], 1))
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
     """Return the compilations behind the records, by variant."""
     from asyncsparse_lab.studies.spmm_common import kernel_build
 
-    builds = {name: [kernel_build(VARIANTS[name], DTYPE_OUT)] for name in KERNELS}
-    for name in PROBED:
-        builds[name].append(kernel_build(loads_only(VARIANTS[name]), DTYPE_OUT))
+    builds: dict[str, list[KernelBuild]] = {name: [] for name in KERNELS}
+    for case in cases():
+        kind = [case.params[key] for key in ("dtype_out", "dtype_in", "layout")]
+        for step in kernels_of(case):
+            members = [step, *_probes(step)]
+            wanted = [kernel_build(member, *kind) for member in members]
+            builds[step.name] += [build for build in wanted if build not in builds[step.name]]
     return builds
 
 
+def _probes(step: Variant) -> list[Variant]:
+    is_probed = step.name in PROBED and step == VARIANTS[step.name]
+    return [probe_of(step, chain) for chain in CHAINS] if is_probed else []
+
+
 def measure(case: Case) -> list[Record]:
-    """Measure the kernels beside dense cuBLAS, and the loads of the new ones alone."""
+    """Measure the kernels beside dense cuBLAS, and each chain of the new ones alone."""
     from asyncsparse_lab.baselines import BASELINES
     from asyncsparse_lab.studies.spmm_cases import measure_case
 
-    kernels = [VARIANTS[name] for name in KERNELS]
-    measured = measure_case(STUDY, case, kernels, [BASELINES["cublas-dense"]], seconds=0.1)
-    records = measured.records + [_probe(case, VARIANTS[name], measured.product) for name in PROBED]
+    steps = kernels_of(case)
+    dense = [BASELINES["cublas-dense"]]
+    measured = measure_case(STUDY, case, steps, dense, seconds=0.1, **case.params)
+    probes = [probe for step in steps for probe in _probes(step)]
+    records = measured.records + [_probe(case, probe, measured.product) for probe in probes]
     loaded = loaded_bytes(measured.product)
     return [
         replace(record, result={**record.result, "l2_bytes": loaded[record.variant]})
@@ -113,12 +147,12 @@ def loaded_bytes(product: Product) -> dict[str, int]:
 
 
 def _probe(case: Case, variant: Variant, product: Product) -> Record:
-    """Time the loads of a variant alone, cold."""
+    """Time one chain of a variant alone, cold."""
     from asyncsparse_lab.gpu.timing import time_interleaved
     from asyncsparse_lab.spmm.measure import record_identity
     from asyncsparse_lab.spmm.run import Ours
 
-    probe = Ours(loads_only(variant))
+    probe = Ours(variant)
     prepared = probe.prepare(product)
     (timing,) = time_interleaved([prepared.run], "cold", 0.05)
     return Record(
@@ -141,7 +175,7 @@ def draw(
     matrices: Sequence[str] = (),
     gpu: str = "",
 ) -> dict[str, Drawing | Table]:
-    """Draw the speed over dense cuBLAS; tabulate time, floor and share of the floor.
+    """Draw the speed over dense cuBLAS; tabulate the ladder with its predictions and floors.
 
     Parameters
     ----------
@@ -150,77 +184,8 @@ def draw(
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
+    from asyncsparse_lab.studies.bcsr_beyond_figures import floors, ladder, speed
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=0, l2="cold", gpu=gpu)
-    kernels = rows[rows["role"] != "probe"]
-    return {"speed": _speed(kernels), "floors": _floors(rows)}
-
-
-def _speed(rows: pd.DataFrame) -> Drawing:
-    import pandas as pd
-    from matplotlib import pyplot as plt
-
-    from asyncsparse_lab.studies import style
-
-    parts = []
-    for name in KERNELS:
-        found = ratios(rows, f"variant == {name!r}", "variant == 'dense'").reset_index()
-        parts.append(found.assign(variant=name))
-    speeds = pd.concat(parts)
-    names = list(dict.fromkeys(rows.sort_values(["matrix", "n"])["case"]))
-    figure, axes = plt.subplots(figsize=(9.2, 0.36 * len(names) + 1.6))
-    for shift, name in zip((-0.26, 0.0, 0.26), KERNELS, strict=True):
-        own = speeds[speeds["variant"] == name].set_index("case")["ratio"].reindex(names)
-        look = style.look(name)
-        places = [place + shift for place in range(len(names))]
-        axes.barh(places, own, 0.24, color=look.color, label=style.contender_name("", name))
-        for place, value in zip(places, own, strict=True):
-            axes.annotate(f"{value:.2f}", (value, place), (3, 0), textcoords="offset points",
-                          va="center", fontsize=7)  # fmt: skip
-    axes.axvline(1.0, color="#707070", linewidth=1, linestyle="--")
-    axes.set_yticks(range(len(names)), [name.replace("-uniform-s0", "") for name in names])
-    axes.invert_yaxis()
-    axes.set_xlabel("times dense cuBLAS's speed, bf16 out")
-    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
-    axes.grid(axis="y", visible=False)
-    axes.margins(x=0.08)
-    style.provenance(figure, rows)
-    data = speeds[["variant", "case", "ratio"]].sort_values(["case", "variant"])
-    return Drawing(
-        figure,
-        data.reset_index(drop=True),
-        "Speed over dense cuBLAS in the same case, cold L2, bf16 out: the article's opt3, the "
-        "epilogue hidden in the ring (overlap), block rows matched in pairs (paired).",
-    )
-
-
-def _floors(rows: pd.DataFrame) -> Table:
-    import pandas as pd
-
-    from asyncsparse_lab.studies.rooflines import ceilings_for
-
-    ceilings = ceilings_for(rows)
-    lines = []
-    for (case, name), own in rows.groupby(["case", "variant"], sort=False):
-        if name not in KERNELS:
-            continue
-        kernel = own[own["role"] != "probe"].iloc[0]
-        probes = own[own["role"] == "probe"]
-        floor = kernel["result.l2_bytes"] / ceilings.tma_bytes_per_s * 1e6 if ceilings else None
-        lines.append(
-            {
-                "case": case,
-                "kernel": name,
-                "median, us": kernel["median_us"],
-                "loads alone, us": probes["median_us"].iloc[0] if len(probes) else None,
-                "bytes from L2, GB": kernel["result.l2_bytes"] / 1e9,
-                "floor of the loads, us": floor,
-                "floor / measured": floor / kernel["median_us"] if floor else None,
-            }
-        )
-    return Table(
-        pd.DataFrame(lines),
-        "Time of each kernel, of its loads alone (neither product nor store), and what the bytes "
-        "of its tiles take at the measured rate of independent TMA reads from L2.",
-    )
+    return {"speed": speed(rows), "ladder": ladder(rows), "floors": floors(rows)}

@@ -42,6 +42,8 @@ def measure_case(
     libraries: Sequence[Contender] = (),
     *,
     dtype_out: str = "bfloat16",
+    dtype_in: str = "bfloat16",
+    layout: str = "row-major",
     seconds: float = 0.05,
 ) -> Measured:
     """Measure variants and libraries of a case, interleaved, cold and warm.
@@ -54,8 +56,8 @@ def measure_case(
 
     assert case.matrix is not None
     assert case.n is not None
-    compile_many([kernel_build(variant, dtype_out) for variant in variants])
-    product, truth = product_with_truth(case.matrix, case.n)
+    compile_many([kernel_build(variant, dtype_out, dtype_in, layout) for variant in variants])
+    product, truth = product_with_truth(case.matrix, case.n, dtype_in, layout)
     product = product.with_output(dtype_out)
     records = measure_product(
         [*map(Ours, variants), *libraries],

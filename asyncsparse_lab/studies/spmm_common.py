@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=1)
-def product_with_truth(matrix: str, n: int) -> tuple[Product, Reference]:
+def product_with_truth(
+    matrix: str, n: int, dtype_in: str = "bfloat16", layout: str = "row-major"
+) -> tuple[Product, Reference]:
     """Return a random product on a matrix and its FP64 reference.
 
     The last one is kept: cases that differ in the output type share it.
     """
-    product = Product.random(load_matrix(matrix), n)
+    product = Product.random(load_matrix(matrix), n, dtype_in=dtype_in, layout=layout)
     return product, reference(product.A, product.B, sample_rows(product.A, n))
 
 

@@ -19,7 +19,9 @@ from asyncsparse_lab.studies import bcsr_beyond
 from .conftest import timed
 
 
-def record(case: Any, backend: str, variant: str, us: float, role: str = "ours") -> Record:
+def record(
+    case: Any, backend: str, variant: str, us: float, role: str = "ours", **params: int
+) -> Record:
     return Record(
         study="bcsr-beyond",
         case=case.name,
@@ -33,24 +35,22 @@ def record(case: Any, backend: str, variant: str, us: float, role: str = "ours")
         k=640,
         n=case.n,
         nnz=4096,
-        dtype_in="bfloat16",
-        dtype_out="bfloat16",
-        layout="row-major",
+        **case.params,
         l2="cold",
         clock="events",
-        params={},
-        **(timed(us) | {"result": {"l2_bytes": 1_000_000 * int(us)}}),
+        params=params,
+        **(timed(us) | {"result": {"l2_bytes": 1_000_000 * int(us), "blocks": 10}}),
     )
 
 
-def test_the_probe_is_another_build_and_never_a_kernel() -> None:
+@pytest.mark.parametrize("chain", bcsr_beyond.CHAINS)
+def test_a_probe_is_another_build_and_never_a_kernel(chain: str) -> None:
     overlap = VARIANTS["bcsr-overlap"]
-    probe = bcsr_beyond.loads_only(overlap)
+    probe = bcsr_beyond.probe_of(overlap, chain)
     assert probe.role == "probe"
-    assert probe.macros("bfloat16") == overlap.macros("bfloat16") | {
-        "SKIP_PRODUCT": 1,
-        "SKIP_STORE": 1,
-    }
+    added = set(probe.macros("bfloat16").items()) - set(overlap.macros("bfloat16").items())
+    assert added == {(name, 1) for name in bcsr_beyond.CHAINS[chain]}
+    assert len(added) == 2, "one of three is left"
 
 
 def test_bytes_follow_from_the_tiles() -> None:
@@ -63,22 +63,59 @@ def test_bytes_follow_from_the_tiles() -> None:
     assert loaded["bcsr-paired"] == expected
 
 
-def test_the_picture_and_the_table(draw_in_theme: Callable[..., dict[str, Any]]) -> None:
-    times = {"bcsr-opt3": 220.0, "bcsr-overlap": 130.0, "bcsr-paired": 120.0}
+def test_each_case_has_the_kernels_that_take_it() -> None:
+    by_name = {case.name: case for case in bcsr_beyond.cases()}
+    assert len(by_name) == len(bcsr_beyond.cases()) >= 12
+    plain = by_name["gate_proj-keep10-uniform-s0-n4096"]
+    turned = by_name["gate_proj-keep10-uniform-s0-n4096-column-major"]
+    assert len(bcsr_beyond.kernels_of(plain)) == 4
+    assert {kernel.name for kernel in bcsr_beyond.kernels_of(turned)} == set(bcsr_beyond.PROBED)
+
+
+def test_all_builds_of_a_record_are_among_those_that_judge_it() -> None:
+    builds = bcsr_beyond.kernel_builds()
+    macros = [build.constants for build in builds["bcsr-paired"]]
+    for special in ({"INPUT_FP16": 1}, {"TRANSPOSED": 1}, {"SKIP_LOAD": 1, "SKIP_STORE": 1}):
+        assert any(special.items() <= one.items() for one in macros), special
+
+
+def made_up_frame() -> Any:
     records = []
     for case in bcsr_beyond.cases():
         records.append(record(case, "cublas", "dense", 600.0, "library"))
-        records += [record(case, "asyncsparse", name, us) for name, us in times.items()]
-        records += [
-            record(case, "asyncsparse", name, 100.0, "probe") for name in bcsr_beyond.PROBED
-        ]
-    frame = frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
+        records.append(record(case, "asyncsparse", "bcsr-overlap", 150.0, mixed=0))
+        records.append(record(case, "asyncsparse", "bcsr-overlap", 130.0, mixed=1))
+        records.append(record(case, "asyncsparse", "bcsr-paired", 120.0, mixed=1))
+        if case.params == {"dtype_in": "bfloat16", "dtype_out": "bfloat16", "layout": "row-major"}:
+            records.append(record(case, "asyncsparse", "bcsr-opt3", 220.0))
+        for name in bcsr_beyond.PROBED:
+            for us, (_, skipped) in zip((100, 40, 90), bcsr_beyond.CHAINS.items(), strict=True):
+                params = {skip.lower(): 1 for skip in skipped}
+                records.append(
+                    record(case, "asyncsparse", name, us, "probe", **{"mixed": 1, **params})
+                )
+    return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
+
+
+def test_the_picture_and_the_tables(draw_in_theme: Callable[..., dict[str, Any]]) -> None:
+    frame = made_up_frame()
     items = draw_in_theme(bcsr_beyond, frame, claims_frame("bcsr-beyond"))
     data = items["speed"].data
     assert set(data["variant"]) == set(bcsr_beyond.KERNELS)
     paired = data.loc[data["variant"] == "bcsr-paired", "ratio"]
     assert paired.to_numpy() == pytest.approx(600.0 / 120.0)
+
+    steps = items["ladder"].data
+    one = steps[steps["case"] == "bcsstk16-n4096"].set_index("step")
+    assert list(one["measured, us"]) == [220.0, 150.0, 130.0, 120.0]
+    assert one.loc["bcsr-overlap", "won"] == pytest.approx(150 / 130)
+    assert one.loc["bcsr-paired", "predicted, us"] == 100.0
+    assert one.loc["bcsr-paired", "predicted to win"] == pytest.approx(1.3)
+    assert one.loc["bcsr-paired", "longest"] == "loads"
+    assert np.isnan(one.loc["bcsr-opt3", "predicted, us"])
+
     table = items["floors"].data
-    assert len(table) == 3 * len(bcsr_beyond.cases())
-    assert table.loc[table["kernel"] == "bcsr-opt3", "loads alone, us"].isna().all()
-    assert set(table.loc[table["kernel"] == "bcsr-paired", "loads alone, us"]) == {100.0}
+    ratio = table["floor, us"] / table["measured, us"]
+    assert table["share of the floor"].to_numpy() == pytest.approx(ratio.to_numpy())
+    assert set(table["kernel"]) == set(bcsr_beyond.KERNELS)
+    assert set(table["bound by"]) <= {"L2", "tensor cores", "HBM"}
