@@ -9,12 +9,13 @@ import pytest
 
 from asyncsparse_lab.errors import CompileError
 from asyncsparse_lab.gpu import compile as compiling
-from asyncsparse_lab.gpu.compile import Artifact, KernelBuild, compile_kernel, compile_many
+from asyncsparse_lab.gpu.compile import Artifact, compile_kernel, compile_many
 from asyncsparse_lab.gpu.inspect import sass, sass_counts
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.run import compile_variant
 from asyncsparse_lab.spmm.variants import VARIANTS
+from asyncsparse_lab.studies.spmm_common import kernel_build
 
 # Variant -> instructions that have to be there, instructions that must not (local memory never).
 EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
@@ -37,14 +38,11 @@ EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
 def built() -> dict[str, tuple[Build, Artifact]]:
     """All builds, in the user's cache: its key covers all that is compiled."""
     builds = all_builds()
-    results = compile_many(
-        KernelBuild(b.variant.path, b.variant.entry, b.variant.macros(b.dtype_out), b.variant.arch)
-        for b in builds
-    )
+    results = compile_many(kernel_build(*build) for build in builds)
     failed = [str(result) for result in results if isinstance(result, CompileError)]
     assert not failed, "\n".join(failed)
     return {
-        f"{build.variant.name} {dict(build.variant.constants)} {build.dtype_out}": (build, result)
+        f"{build.variant.name} {dict(build.variant.constants)} {build[1:]}": (build, result)
         for build, result in zip(builds, results, strict=True)
         if not isinstance(result, CompileError)
     }
