@@ -94,8 +94,12 @@ def _verify_small(names: list[str]) -> int:
     suite = [case for case in EDGE_CASES if case.scope == "small"]
     exit_code = 0
     for name in names:
-        for dtype_out in OUTPUT_TYPES:
-            for outcome in verify_build(find_subject(name), dtype_out, suite):
-                print(f"{name} {dtype_out} {outcome.case}: {outcome.fault or 'right'}")
+        subject = find_subject(name)
+        kinds = [(dtype_out, "bfloat16", "row-major") for dtype_out in OUTPUT_TYPES]
+        if "column-major" in subject.layouts:
+            kinds.append((subject.dtypes_in[-1], subject.dtypes_in[-1], "column-major"))
+        for dtype_out, dtype_in, layout in kinds:
+            for outcome in verify_build(subject, dtype_out, suite, dtype_in, layout):
+                print(f"{name} {dtype_out} {layout} {outcome.case}: {outcome.fault or 'right'}")
                 exit_code |= outcome.fault is not None
     return exit_code

@@ -22,6 +22,7 @@ from asyncsparse_lab.spmm.handed_on import (
 from asyncsparse_lab.spmm.new_values import DERIVED, Places, read_places, scatter
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.product import Product
+from asyncsparse_lab.spmm.ring import TILES_NAME
 from asyncsparse_lab.spmm.sparse_operands import DeferredCsr, Sparse
 
 _KEEPS_VALUES: Final = ("dense", "csr-alg2", "csr-alg3")  # libraries that read our conversions
@@ -133,10 +134,13 @@ class Converted:
         self._load(A)
         if self._base is None:
             return
-        converted = self._base.conversions.matrices().get(BCSR_NAME)
+        converted = self._base.conversions.matrices()
         self._base = self._base.with_matrix(self._matrix)
-        if converted is not None:
-            self._base.conversions.keep(BCSR_NAME, with_blocks(converted, A.blocks))
+        for name, found in converted.items():
+            if name == BCSR_NAME:
+                self._base.conversions.keep(name, with_blocks(found, A.blocks))
+            elif name.startswith(TILES_NAME):  # of the pattern alone
+                self._base.conversions.keep(name, found)
 
     def _find_places(self, used: Sequence[tuple[Contender, Product]]) -> None:
         assert self._base is not None

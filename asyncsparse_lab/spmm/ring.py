@@ -36,6 +36,8 @@ MULTIPLIES, BEGINS, ENDS = 1, 4, 16
 NO_ROW: Final = -1
 EMPTY_ROW: Final = -2
 """Block row r without blocks is ``EMPTY_ROW - r`` in ``TileRows.block_rows``."""
+TILES_NAME: Final = "bcsr64-tiles"
+"""Begins the names of the conversions that hold a :class:`TileSchedule`."""
 
 _INT32_LIMIT: Final = 2**31
 _AHEAD: Final = 1 << 16  # tickets that are drawn beyond the last tile
@@ -196,7 +198,7 @@ def launch_ring(kernel: Variant, artifact: Artifact, product: Product, output: A
         pattern = A.block_row_ptr.get(), A.block_col_idx.get()
         return tile_schedule(*pattern, paired).on_device()
 
-    schedule, list_us = product.converted(f"bcsr64-tiles-{1 + paired}", list_tiles)
+    schedule, list_us = product.converted(f"{TILES_NAME}-{1 + paired}", list_tiles)
     B, C = product.B, output
     if product.layout == "column-major":
         B, C = B.T, C.T
