@@ -6,7 +6,7 @@
 // high: wide tiles read A less often.
 
 #include "registers.cuh"
-#include "window_output.cuh"
+#include "window_cluster.cuh"
 #include "window_partials.cuh"
 
 // SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how
@@ -62,14 +62,14 @@ __device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2
 }
 
 __device__ __forceinline__ void finish_tile(const WindowArguments& arguments, uint32_t tile,
-                                            uint32_t room, float (&accumulators)[WGMMA_N / 2]) {
+                                            uint32_t room, float (&sums)[OWN_COLUMNS / 2]) {
   if constexpr (SKIP_STORE != 0) return;
   if (Partials partials(arguments, tile); partials.pieces > 1) {
-    bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(accumulators)
-                                                  : partials.merge_by_atomics(accumulators);
+    bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(sums)
+                                                  : partials.merge_by_atomics(sums);
     if (!holds_sum) return;
   }
-  store_rows(arguments, room, accumulators, tile);
+  store_rows(arguments, room, sums, tile);
 }
 
 __device__ __forceinline__ void consume(const WindowArguments& arguments, WindowRing& ring,
@@ -82,9 +82,9 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, Window
   uint32_t b_offset = COLUMN_GROUPS > 1 ? group / ROW_GROUPS * (WGMMA_SLICES * SLICE_BYTES) : 0;
   uint32_t tiles = arguments.task_count * arguments.column_tiles;
   RingPosition<STAGES> position;
-  for (uint32_t tile = blockIdx.x; tile < tiles; tile = next_tile(tile)) {
+  for (uint32_t tile = first_tile(); tile < tiles; tile = next_tile(tile)) {
     float accumulators[WGMMA_N / 2] = {};
-    int32_t left = __ldg(&arguments.tasks[tile / arguments.column_tiles].columns);
+    int32_t left = read_task(arguments, tile).columns;
     while (true) {
       mbarrier_wait(&ring.full[position.slot], position.parity);
       fence_async_proxy();  // see cp_async_arrive
@@ -101,7 +101,14 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, Window
     multiply_steps(accumulators, stage + a_offset, stage + A_BYTES + b_offset, left / STEP_COLUMNS);
     pin_accumulators(accumulators);
     asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
-    finish_tile(arguments, tile, stage + warp * ROOM_BYTES, accumulators);
+    float sums[OWN_COLUMNS / 2];
+    share_sums(stages, accumulators, sums);
+    uint32_t space = CLUSTER > 1 ? stages + SHARED_SUMS_BYTES : stage;
+    finish_tile(arguments, tile, space + warp * ROOM_BYTES, sums);
+    if constexpr (CLUSTER > 1) {
+      cluster_sync();  // others may still read what lies here
+      return;
+    }
     fence_async_proxy();  // A's next bulk copy writes where this thread has read and written
     __syncwarp();
     if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
@@ -109,7 +116,7 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, Window
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, RESIDENT_CTAS)
     wcsr_spmm(const __grid_constant__ WindowArguments arguments) {
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ WindowRing ring;

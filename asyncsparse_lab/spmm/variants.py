@@ -288,6 +288,7 @@ _TABLE = (
             "STAGE_K": 64,
             "PRODUCERS": 4,
             "MINIMUM_CTAS": 2,
+            "CLUSTER": 1,
             "HINTS": 0,
         },
         entry="wcsr_spmm",

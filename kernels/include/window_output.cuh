@@ -8,23 +8,27 @@
 #include "window_ring.cuh"
 
 constexpr int WARP_ROWS_OF_C = 16;
+constexpr int OWN_COLUMNS = WGMMA_N / CLUSTER;  // of a consumer's, that this CTA stores
+constexpr int SHARED_SUMS_BYTES = CLUSTER > 1 ? HEIGHT * TILE_COLUMNS * 4 : 0;
+constexpr int OUTPUT_SPACE = CLUSTER > 1 ? STAGES * STAGE_BYTES - SHARED_SUMS_BYTES : STAGE_BYTES;
+
 __device__ constexpr int pass_row_bytes() {
-  int bytes = WGMMA_N * OUTPUT_BYTES;
-  while (bytes * WARP_ROWS_OF_C * CONSUMER_WARPS > STAGE_BYTES) bytes /= 2;
+  int bytes = OWN_COLUMNS * OUTPUT_BYTES;
+  while (bytes * WARP_ROWS_OF_C * CONSUMER_WARPS > OUTPUT_SPACE) bytes /= 2;
   return bytes;
 }
 constexpr int PASS_ROW_BYTES = pass_row_bytes();
 constexpr int PASS_COLUMNS = PASS_ROW_BYTES / OUTPUT_BYTES;
-constexpr int PASSES = WGMMA_N / PASS_COLUMNS;
+constexpr int PASSES = OWN_COLUMNS / PASS_COLUMNS;
 constexpr int ROOM_BYTES = WARP_ROWS_OF_C * PASS_ROW_BYTES;  // of a warp
 constexpr int ROW_CHUNKS = PASS_ROW_BYTES / 16;
 constexpr int CHUNK_COLUMNS = 16 / OUTPUT_BYTES;
-static_assert(PASS_ROW_BYTES >= 128, "rows are written in whole lines");
+static_assert(OUTPUT_SPACE > 0 && PASS_ROW_BYTES >= (CLUSTER > 1 ? 64 : 128), "C fits its room");
 
 // Where a 16-byte chunk of a row lies: rows that are written at the same time differ in banks.
 // 16-bit types go by stmatrix, 8 rows at once; fp32 in pairs, 4 rows of two chunks at once.
 __device__ __forceinline__ uint32_t output_chunk(uint32_t room, int row, int chunk) {
-  int turn = IS_16_BIT ? row & 7 : (row & 3) * 2;
+  int turn = (IS_16_BIT ? row & 7 : (row & 3) * 2) % ROW_CHUNKS;
   return room + row * PASS_ROW_BYTES + ((chunk ^ turn) << 4);
 }
 
@@ -81,7 +85,8 @@ __device__ __forceinline__ void copy_rows(char* c, int64_t row_bytes, bool is_al
                                           uint32_t room, int rows, int columns) {
   int lane = threadIdx.x % WARP_THREADS;
   int chunks = is_aligned ? columns / CHUNK_COLUMNS : 0;
-  constexpr int BATCH = PASSES == 1 ? 4 : 2;  // loads on their way before the first is stored
+  constexpr int BATCH =
+      PASSES == 1 && ROW_CHUNKS > 4 ? 4 : 2;  // loads on their way before the first is stored
 #pragma unroll 1
   for (int first = lane; first < rows * ROW_CHUNKS; first += BATCH * WARP_THREADS) {
     uint4 values[BATCH];
@@ -108,8 +113,7 @@ __device__ __forceinline__ void copy_rows(char* c, int64_t row_bytes, bool is_al
 
 // By one warp: its 16 rows of C of a tile. `room` is its own.
 __device__ __forceinline__ void store_rows(const WindowArguments& arguments, uint32_t room,
-                                           const float (&accumulators)[WGMMA_N / 2],
-                                           uint32_t tile) {
+                                           const float (&sums)[OWN_COLUMNS / 2], uint32_t tile) {
   int group = threadIdx.x / WARPGROUP_THREADS;
   int warp = threadIdx.x % WARPGROUP_THREADS / WARP_THREADS;
   uint32_t task = tile / arguments.column_tiles;
@@ -117,17 +121,18 @@ __device__ __forceinline__ void store_rows(const WindowArguments& arguments, uin
   int64_t first_row = int64_t{__ldg(&arguments.tasks[task].window)} * HEIGHT +
                       group % ROW_GROUPS * ROW_GROUP + warp * WARP_ROWS_OF_C;
   int64_t first_column = int64_t{column_tile} * TILE_COLUMNS + group / ROW_GROUPS * WGMMA_N;
+  if constexpr (CLUSTER > 1) first_column += cluster_rank() * OWN_COLUMNS;
   int64_t rows_left = arguments.m - first_row;
   int rows = rows_left < WARP_ROWS_OF_C ? static_cast<int>(rows_left) : WARP_ROWS_OF_C;
   int64_t columns_left = arguments.n - first_column;
-  int columns = columns_left < WGMMA_N ? static_cast<int>(columns_left) : WGMMA_N;
+  int columns = columns_left < OWN_COLUMNS ? static_cast<int>(columns_left) : OWN_COLUMNS;
   int64_t row_bytes = arguments.ldc * OUTPUT_BYTES;
   char* c = static_cast<char*>(arguments.c) + first_row * row_bytes + first_column * OUTPUT_BYTES;
   bool is_aligned = ((reinterpret_cast<uint64_t>(arguments.c) | row_bytes) & 15) == 0;
 #pragma unroll
   for (int pass = 0; pass < PASSES; ++pass) {
     if (pass > 0) __syncwarp();
-    lay_down_rows(room, &accumulators[pass * PASS_COLUMNS / 2]);
+    lay_down_rows(room, &sums[pass * PASS_COLUMNS / 2]);
     __syncwarp();
     int left = columns - pass * PASS_COLUMNS;
     copy_rows(c + pass * PASS_ROW_BYTES, row_bytes, is_aligned, room, rows,

@@ -34,7 +34,6 @@ constexpr int CONSUMER_WARPS = CONSUMER_THREADS / WARP_THREADS;
 constexpr int PRODUCER_THREADS = PRODUCERS * WARP_THREADS;
 constexpr int THREADS = CONSUMER_THREADS + PRODUCER_THREADS;
 
-constexpr int STEP_COLUMNS = 16;  // columns of A that one wgmma takes
 constexpr int STEPS = TILE_K / STEP_COLUMNS;
 constexpr int TILE_COLUMNS = COLUMN_GROUPS * WGMMA_N;
 constexpr int GROUP_STEP_BYTES = ROW_GROUP * STEP_COLUMNS * 2;
