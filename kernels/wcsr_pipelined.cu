@@ -116,7 +116,13 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, Window
   }
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, RESIDENT_CTAS)
+#if CLUSTER > 1
+#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define IN_CLUSTERS
+#endif
+
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT_CTAS)
     wcsr_spmm(const __grid_constant__ WindowArguments arguments) {
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ WindowRing ring;
