@@ -9,6 +9,7 @@
 // host, and one CTA computes both, so that a shared slice of B is read once; each consumer owns a
 // block row. STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
 
+#include "elect.cuh"
 #include "overlap_output.cuh"
 #include "overlap_schedule.cuh"
 #include "registers.cuh"
@@ -97,7 +98,7 @@ __device__ __forceinline__ Work read_work(const Work& shared) {
 __device__ __forceinline__ void consume(const RingArguments& arguments, Shared& shared,
                                         uint32_t slots, uint32_t staging) {
   int index = threadIdx.x / WARPGROUP_THREADS - 1;
-  Staging output{staging + index * STAGING_BYTES, 1 + index, threadIdx.x % WARPGROUP_THREADS == 0};
+  Staging output{staging + index * STAGING_BYTES, 1 + index};
   float accumulators[WGMMA_N / 2] = {};
   for (RingPosition<STAGES> position;; position.advance()) {
     int slot = position.slot;
@@ -138,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   if (threadIdx.x < WARPGROUP_THREADS) {
     release_registers<56>();
-    if (threadIdx.x == 0) produce(arguments, shared, slots, zeros);
+    if (threadIdx.x < WARP_THREADS && is_elected()) produce(arguments, shared, slots, zeros);
   } else {
     claim_registers<224>();
     consume(arguments, shared, slots, staging);

@@ -3,6 +3,7 @@
 // memory that stays zero.
 #pragma once
 
+#include "elect.cuh"
 #include "overlap_tile.cuh"
 #include "stmatrix.cuh"
 #include "swizzle.cuh"
@@ -150,9 +151,16 @@ __device__ __forceinline__ void stage_part(uint32_t half,
 // two parts before.
 struct Staging {
   uint32_t memory;
-  int name;    // of the barrier that the warpgroup meets at, 1 .. 15
-  bool leads;  // the thread that stores, and knows what TMA has read
+  int name;  // of the barrier that the warpgroup meets at, 1 .. 15
   int half = 0;
+
+  // By the thread that stores, and knows what TMA has read.
+  template <class Action>
+  __device__ __forceinline__ static void lead(Action action) {
+    if (threadIdx.x % WARPGROUP_THREADS < WARP_THREADS) {
+      if (is_elected()) action();
+    }
+  }
 
   __device__ __forceinline__ void meet() const {
     asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
@@ -164,18 +172,19 @@ struct Staging {
                                         int32_t first_column) {
     uint32_t place = memory + half * HALF_BYTES;
     half ^= 1;
-    if (leads) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+    lead([] { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); });
     meet();
     stage_part<PART>(place, accumulators);
     fence_async_proxy();
     meet();
-    if (leads)
+    lead([&] {
       store_boxes<PART_COLUMNS>(c_map, place, C_BOX_BYTES, first_row,
                                 first_column + PART * PART_COLUMNS);
+    });
     if constexpr (PART + 1 < PARTS) store<PART + 1>(c_map, accumulators, first_row, first_column);
   }
 
   __device__ __forceinline__ void finish() const {
-    if (leads) tma_store_wait();
+    lead([] { tma_store_wait(); });
   }
 };
