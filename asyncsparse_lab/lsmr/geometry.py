@@ -1,16 +1,17 @@
 r"""How the persistent kernel is compiled and launched for a matrix, and what was built for that.
 
-The choice follows a small model of an iteration, in microseconds, fitted to what seven geometries
-took on both stand-ins on an H200 (most within 0.2 us, all within 0.45 us of 6 to 9.4):
+The choice follows a small model of an iteration, in microseconds, fitted to what twelve grids and
+four clusters took on both stand-ins on an H200 (all within 0.3 us of 4.7 to 8.6):
 
-* exchanges and scalars: 3.15, and 0.02 for every block, since every block polls the slots of all
-  others;
-* products: 0.79 for every slice that a warp multiplies one after the other, in both directions (a
-  chain of dependent loads), and 0.027 for every slice of a block (its SM's bandwidth).
+* exchanges and scalars: 3.95 on a grid, and 0.014 for every block, since every block polls the
+  slots of all others; 3.2 in a cluster;
+* products: 0.65 (in a cluster 0.68) for every slice that a warp multiplies one after the other, in
+  both directions (a chain of dependent loads), and on a grid 0.022 for every slice of a block.
 
-More blocks make the exchange slower and the products faster; a matrix of some 500 slices is best
-on half of the SMs.  Registers are shared out by quarters of an SM, so blocks of 256, 384 and 640
-threads have the most warps for what a thread needs.
+A cluster of 16 blocks is best up to some 600 slices, half of the SMs up to some 3000.  What does
+not fit into shared memory streams through it, or is read by threads where it stays in the L2 cache.
+Registers are shared out by quarters of an SM, so blocks of 256, 384 and 640 threads have the most
+warps for what a thread needs.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ FEW_THREADS: Final = 256  # several right-hand sides need many registers
 GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
-MAX_CLUSTER: Final = 16  # blocks; more than 8 are not portable (CUDA programming guide)
+CLUSTERS: Final = (4, 8, 16)  # blocks; more than 8 are not portable (CUDA programming guide)
 MIN_RING_STEPS: Final = 16  # two chunks of 8
-RING_STEPS: Final = {4: 32, 8: 16}
-"""Steps of a warp's ring by the bytes of an element: a third of an SM's memory is left to L1."""
+STREAMING: Final = {4: (736, 32), 8: (640, 16)}
+"""Threads of a block, and steps of a warp's ring, by the bytes of an element: as many warps as
+leave the L1 cache the quarter of an SM's memory that the gathered vectors need."""
 
-_EIGHTHS = 8  # grids that are tried: eighths of the SMs
-_ITERATION_US, _BLOCK_US = 3.15, 0.0194
-_SLICE_IN_TURN_US, _SLICE_OF_BLOCK_US = 0.788, 0.0266
+_QUARTERS = 4  # grids that are tried: quarters of the SMs
+_GRID_US, _BLOCK_US, _SLICE_IN_TURN_US, _SLICE_OF_BLOCK_US = 3.95, 0.0143, 0.653, 0.0222
+_CLUSTER_US, _CLUSTER_SLICE_US = 3.2, 0.68
+_CLUSTER_SM = 64  # an instance of fewer SMs need not have 16 of them in one cluster's reach
 _L2_SHARE = 0.7  # that a matrix may have of the L2 cache to stay there
 
 
@@ -152,7 +155,7 @@ def choose_geometry(
     shared_limit: int,
     rhs: int,
     *,
-    streams: bool = False,
+    capability: tuple[int, int] = (8, 0),
     l2_bytes: int = 0,
 ) -> Geometry:
     """Choose grid, block and staging.
@@ -167,8 +170,8 @@ def choose_geometry(
         Dynamic shared memory that a block can have, in bytes.
     rhs : int
         Right-hand sides solved together.
-    streams : bool
-        Whether the GPU has bulk copies, from compute capability 9.0 on.
+    capability : (int, int)
+        Compute capability: 9.0 has clusters and bulk copies.
     l2_bytes : int
         Size of the L2 cache.
 
@@ -176,10 +179,12 @@ def choose_geometry(
     -------
     Geometry
         The fastest by the model among those whose blocks hold their part of the matrix in shared
-        memory; if it fits into none, a grid that fills the GPU, and streams where it can.
+        memory; if it fits into none, a grid that fills the GPU, and streams what does not stay in
+        the L2 cache, where the GPU can.
     """
     best, best_us = None, np.inf
-    for geometry in _staged_geometries(plan, sm_count, rhs):
+    modern = capability >= (9, 0)
+    for geometry in _staged_geometries(plan, sm_count, rhs, modern):
         us = predict_us(plan, geometry)
         if us < best_us and plan.shared_bytes(plan.bounds(geometry.blocks), rhs) <= shared_limit:
             best, best_us = geometry, us
@@ -187,39 +192,43 @@ def choose_geometry(
         return best
     if rhs > 1:
         return Geometry(sm_count, FEW_THREADS, staged=False)
-    if streams:
-        stays = plan.forward.nbytes + plan.adjoint.nbytes < _L2_SHARE * l2_bytes
-        return _streaming(plan.dtype, sm_count, matrix_stays=stays)
+    stays = plan.forward.nbytes + plan.adjoint.nbytes < _L2_SHARE * l2_bytes
+    if modern and not stays:
+        return _streaming(plan.dtype, sm_count)
     return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
 
 
-def _streaming(dtype: np.dtype[Any], blocks: int, *, matrix_stays: bool = False) -> Geometry:
-    return Geometry(
-        blocks,
-        MANY_THREADS,
-        staged=False,
-        ring_steps=RING_STEPS[dtype.itemsize],
-        matrix_stays=matrix_stays,
-    )
+def _streaming(dtype: np.dtype[Any], blocks: int) -> Geometry:
+    threads, ring_steps = STREAMING[dtype.itemsize]
+    return Geometry(blocks, threads, staged=False, ring_steps=ring_steps)
 
 
 def predict_us(plan: Plan, geometry: Geometry) -> float:
     """Return what an iteration of a staged geometry takes by the model, in microseconds."""
-    us = _ITERATION_US + _BLOCK_US * geometry.blocks
-    for slices in (plan.forward.row_slices, plan.adjoint.row_slices):
-        of_block = slices / geometry.blocks
-        us += _SLICE_IN_TURN_US * max(1.0, of_block / geometry.workers)
-        us += _SLICE_OF_BLOCK_US * of_block
-    return us
+    slices = (plan.forward.row_slices, plan.adjoint.row_slices)
+    of_block = [count / geometry.blocks for count in slices]
+    in_turn = sum(max(1.0, count / geometry.workers) for count in of_block)
+    if geometry.cluster:
+        return _CLUSTER_US + _CLUSTER_SLICE_US * in_turn
+    exchanges = _GRID_US + _BLOCK_US * geometry.blocks
+    return exchanges + _SLICE_IN_TURN_US * in_turn + _SLICE_OF_BLOCK_US * sum(of_block)
 
 
-def _staged_geometries(plan: Plan, sm_count: int, rhs: int) -> Iterator[Geometry]:
+def _staged_geometries(
+    plan: Plan, sm_count: int, rhs: int, has_clusters: bool
+) -> Iterator[Geometry]:
     slices = max(plan.forward.row_slices, plan.adjoint.row_slices)
-    for eighths in range(1, _EIGHTHS + 1):
+
+    if has_clusters and rhs == 1 and sm_count > _CLUSTER_SM:
+        workers = MANY_THREADS // WARP - 1
+        count = next((size for size in CLUSTERS if size * workers >= slices), max(CLUSTERS))
+        yield Geometry(count, MANY_THREADS, staged=True, batched=2, cluster=True)
+    for quarters in range(1, _QUARTERS + 1):
         for threads in THREADS if rhs == 1 else (FEW_THREADS,):
-            workers = threads // WARP - 1
-            blocks = max(1, min(sm_count * eighths // _EIGHTHS, -(-slices // workers)))
-            yield Geometry(blocks, threads, staged=True, batched=int(rhs == 1))
+            count, enough = sm_count * quarters // _QUARTERS, -(-slices // (threads // WARP - 1))
+            if quarters == 1 or count < enough:
+                count = max(1, min(count, enough))
+                yield Geometry(count, threads, staged=True, batched=int(rhs == 1))
 
 
 def check_geometry(geometry: Geometry) -> None:
@@ -234,8 +243,8 @@ def check_geometry(geometry: Geometry) -> None:
         raise InputError(f"threads={geometry.threads}: give a multiple of 32 from 64 to 1024")
     if not 1 <= geometry.copies <= 8:
         raise InputError(f"copies={geometry.copies}: give 1 to 8")
-    if geometry.cluster and geometry.blocks > MAX_CLUSTER:
-        raise InputError(f"blocks={geometry.blocks}: a cluster has {MAX_CLUSTER} at most")
+    if geometry.cluster and geometry.blocks > max(CLUSTERS):
+        raise InputError(f"blocks={geometry.blocks}: a cluster has {max(CLUSTERS)} at most")
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
     steps = geometry.ring_steps
@@ -252,6 +261,7 @@ def check_geometry(geometry: Geometry) -> None:
 def persistent_builds(arch: str = "sm_90") -> list[KernelBuild]:
     """Return every compilation of the persistent kernel that :func:`choose_geometry` can need."""
     builds = []
+    modern = int(arch.removeprefix("sm_").rstrip("a")) >= 90
     for itemsize, sizes in GROUPS.items():
         dtype = np.dtype(f"f{itemsize}")
         for rhs in sizes:
@@ -260,7 +270,11 @@ def persistent_builds(arch: str = "sm_90") -> list[KernelBuild]:
             else:
                 shapes = [Geometry(1, threads, staged=True, batched=1) for threads in THREADS]
                 shapes.append(Geometry(1, MANY_THREADS, staged=False, together=2))
-                if int(arch.removeprefix("sm_").rstrip("a")) >= 90:
-                    shapes.append(_streaming(dtype, 1))
+            if rhs == 1 and modern:
+                shapes.append(_streaming(dtype, 1))
+                shapes += [
+                    Geometry(blocks, MANY_THREADS, staged=True, batched=2, cluster=True)
+                    for blocks in CLUSTERS
+                ]
             builds += [shape.build(dtype, rhs, arch) for shape in shapes]
     return builds

@@ -95,7 +95,7 @@ class PersistentMatrix(PreparedMatrix):
             facts.sm_count,
             facts.shared_bytes_per_block - 4096,
             rhs,
-            streams=facts.capability >= (9, 0),
+            capability=facts.capability,
             l2_bytes=facts.l2_bytes,
         )
 
@@ -175,7 +175,7 @@ def prepare(
         Grid and block; chosen by default.
     lane_steps : int, optional
         How many entries of a row a lane takes before the row gets more lanes; by default
-        :func:`asyncsparse_lab.lsmr.plan.choose_lane_steps`.
+        :data:`asyncsparse_lab.lsmr.plan.LANE_STEPS`.
 
     Raises
     ------

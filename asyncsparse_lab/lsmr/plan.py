@@ -15,7 +15,9 @@ from asyncsparse_lab.lsmr.layout import (
 )
 from asyncsparse_lab.lsmr.problem import array_module
 
-FEW_ROWS = 16384
+LANE_STEPS = 8
+"""Entries of a row that a lane takes before the row gets more lanes: fewer finish a row sooner,
+more leave fewer slices to a warp; what is loaded at once is 8 at most."""
 MAX_SHARED_STATE = 3  # h, hbar and x of a block's columns
 
 
@@ -77,7 +79,7 @@ def build_plan(
     scales : ndarray or None
         Column scales in the original order.
     lane_steps : int, optional
-        See :func:`slice_matrix`; by default :func:`choose_lane_steps`.
+        See :func:`slice_matrix`; by default :data:`LANE_STEPS`.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def build_plan(
     columns = _canonical(matrix.T.tocsr())
     xp = array_module(rows.data)
     m, n = rows.shape
-    lane_steps = choose_lane_steps(m) if lane_steps is None else lane_steps
+    lane_steps = LANE_STEPS if lane_steps is None else lane_steps
     forward_order = row_order(virtual_lengths(xp.diff(rows.indptr.astype(np.int64)))[0])
     adjoint_order = row_order(virtual_lengths(xp.diff(columns.indptr.astype(np.int64)))[0])
     row_position = _inverse(forward_order)
@@ -107,15 +109,6 @@ def build_plan(
         column_order=adjoint_order.astype(np.int32),
         scales=None if scales is None else xp.ascontiguousarray(scales[adjoint_order]),
     )
-
-
-def choose_lane_steps(rows: int) -> int:
-    """Return how many entries a lane takes before a row gets more lanes.
-
-    Fewer finish a row sooner, more leave fewer slices to a warp.  While the rows are fewer than
-    the lanes of half a GPU, more lanes a row cost nothing.
-    """
-    return 4 if rows <= FEW_ROWS else 8
 
 
 def _canonical(matrix: Any) -> Any:
