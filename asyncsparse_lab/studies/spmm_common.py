@@ -11,6 +11,7 @@ from asyncsparse_lab.formats import BCSR
 from asyncsparse_lab.gpu.compile import KernelBuild
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
 from asyncsparse_lab.spmm.oracle import Reference, reference, sample_rows
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import Variant
@@ -30,6 +31,7 @@ def product_with_truth(
     The last one is kept: cases that differ in the output type share it.
     """
     product = Product.random(load_matrix(matrix), n, dtype_in=dtype_in, layout=layout)
+    product.conversions.makers = ON_THE_GPU
     return product, reference(product.A, product.B, sample_rows(product.A, n))
 
 

@@ -275,9 +275,12 @@ def warm_too(cold: Sequence[Record]) -> list[int]:
 def _converted_once(source: str) -> Product:
     """Return a product of a matrix whose conversions serve every n."""
     from asyncsparse_lab.matrices import load_matrix
+    from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
     from asyncsparse_lab.spmm.product import Product
 
-    return Product.random(load_matrix(source), 1)
+    product = Product.random(load_matrix(source), 1)
+    product.conversions.makers = ON_THE_GPU
+    return product
 
 
 @lru_cache(maxsize=1)
