@@ -1,12 +1,13 @@
 // WCSR as a pipeline: producer warps keep the whole ring full of gathered rows of B while consumers
-// multiply, and CTAs share an SM, so that prologues and stores hide behind others' loads.
+// multiply, and several CTAs share an SM, so that prologues and stores hide behind others' loads.
 //
-// A CTA walks over tiles: a piece of a window (HEIGHT rows) for COLUMN_GROUPS * WGMMA_N columns of
-// C. What L2 delivers is the bound, and a tile of A counts like a row of B as wide as the window is
-// high: wide tiles read A less often.
+// A CTA computes one piece of a window (HEIGHT rows) for COLUMN_GROUPS * WGMMA_N columns of C. What
+// a gather reaches depends on the bytes in flight (study "ceilings"), so copies arrive on the
+// stage's barrier by themselves instead of being waited for. L2 delivers A as well: a tile of it
+// counts like rows of B as wide as the window is high, so wide tiles of C read less.
 
 #include "registers.cuh"
-#include "window_cluster.cuh"
+#include "window_output.cuh"
 #include "window_partials.cuh"
 
 // SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how
@@ -53,86 +54,65 @@ __device__ __forceinline__ void multiply_stage(float (&accumulators)[WGMMA_N / 2
 __device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2], uint32_t a,
                                                uint32_t b, int steps) {
   switch (steps) {
-    case 0: return;
     case 1: multiply_stage<1>(accumulators, a, b); break;
     case 2: multiply_stage<2>(accumulators, a, b); break;
-    case 3: multiply_stage<3>(accumulators, a, b); break;
-    default: multiply_stage<STEPS>(accumulators, a, b);
+    default: multiply_stage<3>(accumulators, a, b);
   }
 }
 
-__device__ __forceinline__ void finish_tile(const WindowArguments& arguments, uint32_t tile,
-                                            uint32_t room, float (&sums)[OWN_COLUMNS / 2]) {
-  if constexpr (SKIP_STORE != 0) return;
-  if (Partials partials(arguments, tile); partials.pieces > 1) {
-    bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(sums)
-                                                  : partials.merge_by_atomics(sums);
-    if (!holds_sum) return;
-  }
-  store_rows(arguments, room, sums, tile);
-}
-
-__device__ __forceinline__ void consume(const WindowArguments& arguments, WindowRing& ring,
-                                        uint32_t stages) {
-  __syncthreads();
+__device__ __forceinline__ void consume(const WindowArguments& arguments, const WindowTile& tile,
+                                        WindowRing& ring, uint32_t stages) {
+  __syncthreads();  // the barriers are ready
   int warp = threadIdx.x / WARP_THREADS;
   int group = threadIdx.x / WARPGROUP_THREADS;
-  // Both offsets are 0 in most builds; that of B counts from A's end.
-  uint32_t a_offset = ROW_GROUPS > 1 ? group % ROW_GROUPS * GROUP_STEP_BYTES : 0;
-  uint32_t b_offset = COLUMN_GROUPS > 1 ? group / ROW_GROUPS * (WGMMA_SLICES * SLICE_BYTES) : 0;
-  uint32_t tiles = arguments.task_count * arguments.column_tiles;
+  // This consumer's 64 rows of A's stage, and WGMMA_N columns of B's, which follows A.
+  uint32_t own_a = stages + group % ROW_GROUPS * GROUP_STEP_BYTES;
+  uint32_t own_b = stages + A_BYTES + group / ROW_GROUPS * (WGMMA_SLICES * SLICE_BYTES);
+  float accumulators[WGMMA_N / 2] = {};
   RingPosition<STAGES> position;
-  for (uint32_t tile = first_tile(); tile < tiles; tile = next_tile(tile)) {
-    float accumulators[WGMMA_N / 2] = {};
-    int32_t left = read_task(arguments, tile).columns;
-    while (true) {
-      mbarrier_wait(&ring.full[position.slot], position.parity);
-      fence_async_proxy();  // see cp_async_arrive
-      uint32_t stage = stages + position.slot * STAGE_BYTES;
-      if (left <= TILE_K) break;
-      multiply_stage<STEPS>(accumulators, stage + a_offset, stage + A_BYTES + b_offset);
-      if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
-      position.advance();
-      left -= TILE_K;
-    }
-    // The last slot is kept: when every consumer has read it, C leaves through it while the others
-    // already fill for the next tile.
-    uint32_t stage = stages + position.slot * STAGE_BYTES;
-    multiply_steps(accumulators, stage + a_offset, stage + A_BYTES + b_offset, left / STEP_COLUMNS);
-    pin_accumulators(accumulators);
-    asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
-    float sums[OWN_COLUMNS / 2];
-    share_sums(stages, accumulators, sums);
-    uint32_t space = CLUSTER > 1 ? stages + SHARED_SUMS_BYTES : stage;
-    finish_tile(arguments, tile, space + warp * ROOM_BYTES, sums);
-    if constexpr (CLUSTER > 1) {
-      cluster_sync();  // others may still read what lies here
-      return;
-    }
-    fence_async_proxy();  // A's next bulk copy writes where this thread has read and written
-    __syncwarp();
+  auto wait_full = [&] {
+    mbarrier_wait(&ring.full[position.slot], position.parity);
+    fence_async_proxy();  // see cp_async_arrive
+    return static_cast<uint32_t>(position.slot * STAGE_BYTES);
+  };
+  for (int32_t stage_count = tile.task.columns / TILE_K; stage_count > 0; --stage_count) {
+    uint32_t stage = wait_full();
+    multiply_stage<STEPS>(accumulators, own_a + stage, own_b + stage);
     if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
     position.advance();
   }
+  if (int32_t rest = tile.task.columns % TILE_K; rest != 0) {
+    uint32_t stage = wait_full();
+    multiply_steps(accumulators, own_a + stage, own_b + stage, rest / STEP_COLUMNS);
+  }
+  pin_accumulators(accumulators);
+  if constexpr (SKIP_STORE != 0) return;
+  // From here on the ring is room for C: every consumer has read its last stage.
+  asm volatile("bar.sync 1, %0;" ::"n"(CONSUMER_THREADS) : "memory");
+  if (tile.task.pieces > 1) {
+    Partials partials{arguments, tile};
+    bool holds_sum = arguments.deterministic != 0 ? partials.merge_in_order(accumulators)
+                                                  : partials.merge_by_atomics(accumulators);
+    if (!holds_sum) return;
+  }
+  int64_t row = int64_t{tile.task.window} * HEIGHT + group % ROW_GROUPS * ROW_GROUP +
+                warp % (WARPGROUP_THREADS / WARP_THREADS) * WARP_OUTPUT_ROWS;
+  store_rows(arguments, stages + warp * WARP_OUTPUT_BYTES, accumulators, row,
+             tile.first_column + group / ROW_GROUPS * WGMMA_N);
 }
 
-#if CLUSTER > 1
-#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define IN_CLUSTERS
-#endif
-
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT_CTAS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)
     wcsr_spmm(const __grid_constant__ WindowArguments arguments) {
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ WindowRing ring;
   uint32_t stages = aligned_stages(dynamic_shared);
+  const WindowTile tile(arguments);
   if (threadIdx.x == 0) ring.initialise();
   if (threadIdx.x >= CONSUMER_THREADS) {
     if constexpr (TRADES_REGISTERS) release_registers<PRODUCER_REGISTERS>();
-    produce(arguments, ring, stages);
+    produce(arguments, tile, ring, stages);
   } else {
     if constexpr (TRADES_REGISTERS) claim_registers<CONSUMER_REGISTERS>();
-    consume(arguments, ring, stages);
+    consume(arguments, tile, ring, stages);
   }
 }

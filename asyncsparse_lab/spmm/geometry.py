@@ -164,7 +164,7 @@ def pipelined_geometry(constants: Constants) -> Geometry:
 
     A consumer warpgroup for each 64 rows of a window and each of COLUMN_GROUPS times WGMMA_N
     columns, and PRODUCERS producer warps; MINIMUM_CTAS thread blocks share an SM's registers and
-    shared memory, CLUSTER of them, on several SMs, a window.
+    shared memory.
 
     Raises
     ------
@@ -173,13 +173,12 @@ def pipelined_geometry(constants: Constants) -> Geometry:
     """
     height, wgmma_n, producers = (constants[key] for key in ("HEIGHT", "WGMMA_N", "PRODUCERS"))
     stages, stage_k, ctas = (constants[key] for key in ("STAGES", "STAGE_K", "MINIMUM_CTAS"))
-    groups, cluster = constants["COLUMN_GROUPS"], constants["CLUSTER"]
+    groups = constants["COLUMN_GROUPS"]
     columns = groups * wgmma_n
     for name, value, offered in (
         ("HEIGHT", height, (64, 128, 256)),
         ("WGMMA_N", wgmma_n, (64, 128, 256)),
-        ("COLUMN_GROUPS", groups, (1, 2, 4)),
-        ("CLUSTER", cluster, (1, 2, 4)),
+        ("COLUMN_GROUPS", groups, [count for count in (1, 2) if count * wgmma_n <= 256]),
         ("STAGE_K", stage_k, (32, 64)),
         # A producer warp copies whole rows, several at once where they are short, of the
         # 16 / PRODUCERS that are its own.
@@ -201,20 +200,13 @@ def pipelined_geometry(constants: Constants) -> Geometry:
             f"STAGES = {stages} of {slot_bytes} bytes do not fit {ctas} times on an SM: use at "
             f"most {room // slot_bytes}"
         )
-    if slot_bytes < height * groups * 128:
+    if stages * slot_bytes < 4 * height * columns:
         raise InputError(
-            f"STAGE_K = {stage_k} makes slots of {slot_bytes} bytes, too small for C to leave "
-            f"through: {height} x {groups} lines of 128 bytes; use STAGE_K = 64"
-        )
-    sums_bytes = height * columns * 4  # of a block, which others of its cluster read
-    if cluster > 1 and stages * slot_bytes < sums_bytes + height * groups * 64:
-        raise InputError(
-            f"STAGES = {stages} of {slot_bytes} bytes cannot hold {sums_bytes} bytes of sums and C "
-            f"on its way: use at least {-(-(sums_bytes + height * groups * 64) // slot_bytes)}"
+            f"STAGES = {stages} of {slot_bytes} bytes cannot hold {height} x {columns} of C: use "
+            f"at least {-(-4 * height * columns // slot_bytes)}"
         )
     return Geometry(
         threads=threads,
-        cluster=cluster,
         tile_columns=columns,
         slice_columns=0,
         shared_bytes=stages * slot_bytes + ALIGNMENT_BYTES,

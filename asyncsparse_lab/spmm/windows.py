@@ -246,7 +246,7 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     )
     limit = options["max_cols_per_task"]
     if limit == AUTO_LIMIT:
-        places = device_facts().sm_count * constants["MINIMUM_CTAS"] // constants["CLUSTER"]
+        places = device_facts().sm_count * constants["MINIMUM_CTAS"]
         limit = choose_limit(A.window_row_ptr, column_tiles, places)
     pieces, cut_us = product.converted(
         f"windows{height}-pieces{limit}-{deterministic}",
@@ -267,7 +267,6 @@ def _open(
 ) -> Launch:
     import cupy
 
-    from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.gpu.launch import load
 
     if not C.size:
@@ -285,13 +284,10 @@ def _open(
     partials = cupy.empty(values, dtype=cupy.float32)
     if not deterministic:  # what is added to; who takes the sum leaves zeros
         partials.fill(0)
-    cluster = kernel.constants["CLUSTER"]
     warps = geometry.threads // 32 - kernel.constants["PRODUCERS"]  # each meets others by itself
-    arrivals = cupy.zeros(tiles * cluster * warps, dtype=cupy.int32)
+    arrivals = cupy.zeros(tiles * warps, dtype=cupy.int32)
     arguments.partials, arguments.arrivals = partials.data.ptr, arrivals.data.ptr
-    grid = pieces.count * column_tiles * cluster
-    if kernel.options["persistent"] and cluster == 1:
-        grid = min(grid, device_facts().sm_count * kernel.constants["MINIMUM_CTAS"])
+    grid = pieces.count * column_tiles
     enqueue = load(artifact).prepare(grid, geometry.threads, geometry.shared_bytes, arguments)
 
     def run(_alive: tuple[object, ...] = (A, pieces, B, C, readable, partials, arrivals)) -> None:

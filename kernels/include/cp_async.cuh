@@ -13,50 +13,10 @@ __device__ __forceinline__ void cp_async(uint32_t destination, const void* sourc
                : "memory");
 }
 
-// Which accesses tell L2 how long to keep what they touch (PTX ISA, "createpolicy"): bits of HINTS.
-#ifndef HINTS
-#define HINTS 0
-#endif
-constexpr int HINT_C = 1;       // first to go: C is not read again
-constexpr int HINT_A = 2;       // first to go
-constexpr int HINT_B = 4;       // last to go: other windows read the row too
-constexpr int FETCH_B_256 = 8;  // B from memory in stretches of 256 bytes
-
-__device__ __forceinline__ uint64_t evict_last_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ uint64_t evict_first_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ void cp_async_hinted(uint32_t destination, const void* source,
-                                                uint32_t bytes, uint64_t policy) {
-  if constexpr ((HINTS & HINT_B) != 0)
-    asm volatile(
-        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(destination),
-        "l"(source), "r"(bytes), "l"(policy)
-        : "memory");
-  else if constexpr ((HINTS & FETCH_B_256) != 0)
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(destination),
-                 "l"(source), "r"(bytes)
-                 : "memory");
-  else
-    cp_async(destination, source, bytes);
-}
-
-__device__ __forceinline__ void bulk_load_hinted(uint32_t destination, const void* source,
-                                                 uint32_t bytes, uint64_t* barrier,
-                                                 uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1], %2, [%3], %4;" ::"r"(destination),
-      "l"(source), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
-      : "memory");
+// The same of all 16 bytes: sizes are computed where they may be others.
+__device__ __forceinline__ void cp_async_whole(uint32_t destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source)
+               : "memory");
 }
 
 // This thread's arrival, made by the hardware when all its copies so far have landed. The barrier

@@ -1,13 +1,13 @@
 // Windows cut into pieces: how the partial tiles of their CTAs become one, without another launch.
 //
 // Each consumer warp deals with its own 16 rows. A partial tile lies in memory as the lanes hold
-// it, [slot][column tile][warp][OWN_COLUMNS / 8][lane][4], so that all traffic is whole lines. Who
+// it, [slot][column tile][warp][WGMMA_N / 8][lane][4], so that all traffic is whole lines. Who
 // arrives last goes on with the sum; arrival counts are zero again when the launch ends.
 #pragma once
 
-#include "window_output.cuh"
+#include "window_ring.cuh"
 
-constexpr int OWN_QUADS = OWN_COLUMNS / 8;  // of a lane's sums: 16 bytes each
+constexpr int QUADS = WGMMA_N / 8;  // of accumulators of a lane: 16 bytes each
 
 __device__ __forceinline__ float4 load_quad(const float4* address) {
   float4 value;
@@ -32,30 +32,19 @@ __device__ __forceinline__ void add_quad(float4* address, float a, float b, floa
 
 struct Partials {
   const WindowArguments& arguments;
-  int pieces;
-  int piece;
-  uint32_t first_place;  // of this warp's part of the tile in the window's first slot
+  const WindowTile& tile;
+  int warp = threadIdx.x / WARP_THREADS;
+  int lane = threadIdx.x % WARP_THREADS;
 
-  __device__ __forceinline__ Partials(const WindowArguments& arguments, uint32_t tile)
-      : arguments(arguments) {
-    uint32_t task = tile / arguments.column_tiles;
-    uint32_t column_tile = tile - task * arguments.column_tiles;
-    int4 tail = __ldg(reinterpret_cast<const int4*>(arguments.tasks + task) + 1);
-    pieces = tail.x;
-    piece = tail.y;
-    uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
-    first_place =
-        ((tail.z * arguments.column_tiles + column_tile) * CLUSTER + rank) * CONSUMER_WARPS +
-        threadIdx.x / WARP_THREADS;
-  }
-
-  __device__ __forceinline__ uint32_t place(int slot) const {
-    return first_place + slot * arguments.column_tiles * (CLUSTER * CONSUMER_WARPS);
+  // Of this warp's part of the tile in a slot, counted from the window's first slot.
+  __device__ __forceinline__ int64_t place(int slot) const {
+    int64_t tiles = int64_t{tile.task.slot} + slot;
+    return (tiles * arguments.column_tiles + tile.column_tile) * CONSUMER_WARPS + warp;
   }
 
   __device__ __forceinline__ float4* quads(int slot) const {
-    uint64_t first = uint64_t{place(slot)} * (OWN_QUADS * WARP_THREADS);
-    return reinterpret_cast<float4*>(arguments.partials) + first + threadIdx.x % WARP_THREADS;
+    return reinterpret_cast<float4*>(arguments.partials) + place(slot) * (QUADS * WARP_THREADS) +
+           lane;
   }
 
   // Counts this warp in, after all that its lanes wrote; true for the last of `expected`, which
@@ -65,7 +54,7 @@ struct Partials {
     int32_t* count = arguments.arrivals + place(slot);
     int32_t before = 0;
     __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0) {
+    if (lane == 0) {
       asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
                    : "=r"(before)
                    : "l"(count)
@@ -77,18 +66,18 @@ struct Partials {
     return before == expected - 1;
   }
 
-  __device__ __forceinline__ void write(int slot, const float (&sums)[OWN_COLUMNS / 2]) const {
+  __device__ __forceinline__ void write(int slot, const float (&sums)[WGMMA_N / 2]) const {
     float4* to = quads(slot);
 #pragma unroll
-    for (int i = 0; i < OWN_QUADS; ++i)
+    for (int i = 0; i < QUADS; ++i)
       store_quad(to + i * WARP_THREADS, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2],
                  sums[4 * i + 3]);
   }
 
-  __device__ __forceinline__ void add(int slot, float (&sums)[OWN_COLUMNS / 2]) const {
+  __device__ __forceinline__ void add(int slot, float (&sums)[WGMMA_N / 2]) const {
     const float4* from = quads(slot);
 #pragma unroll
-    for (int i = 0; i < OWN_QUADS; ++i) {
+    for (int i = 0; i < QUADS; ++i) {
       float4 quad = load_quad(from + i * WARP_THREADS);
       sums[4 * i] += quad.x;
       sums[4 * i + 1] += quad.y;
@@ -102,21 +91,21 @@ struct Partials {
   // runs already, and waits for nobody. The count: 1 for each who came, WRITTEN when the sum is
   // there. True for the second.
   __device__ __forceinline__ bool meet(int count_slot, int own, int other,
-                                       float (&sums)[OWN_COLUMNS / 2]) const {
+                                       float (&sums)[WGMMA_N / 2]) const {
     constexpr int32_t WRITTEN = 4;
     int32_t* count = arguments.arrivals + place(count_slot);
     debug_delay(5);
-    int32_t before = threadIdx.x % WARP_THREADS == 0 ? atomicAdd(count, 1) : 0;
+    int32_t before = lane == 0 ? atomicAdd(count, 1) : 0;
     if (__shfl_sync(~0u, before, 0) % WRITTEN == 0) {
       write(own, sums);
       debug_delay(6);
       __syncwarp();
-      if (threadIdx.x % WARP_THREADS == 0)
+      if (lane == 0)
         asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "n"(WRITTEN)
                      : "memory");
       return false;
     }
-    if (threadIdx.x % WARP_THREADS == 0) {
+    if (lane == 0) {
       int32_t now;
       do {
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(count) : "memory");
@@ -132,12 +121,12 @@ struct Partials {
   // pieces meet. a + b is b + a, so the result does not depend on the order of arrival. A group's
   // sum lies at its first piece's slot; two groups meet at the count of the right one. True where
   // this warp holds the sum of all.
-  __device__ __forceinline__ bool merge_in_order(float (&sums)[OWN_COLUMNS / 2]) const {
-    int begin = piece;
+  __device__ __forceinline__ bool merge_in_order(float (&sums)[WGMMA_N / 2]) const {
+    int begin = tile.task.piece;
 #pragma unroll 1
-    for (int span = 1; span < pieces; span *= 2) {
+    for (int span = 1; span < tile.task.pieces; span *= 2) {
       int right = begin | span;
-      if (right >= pieces) continue;  // no right neighbour at this level
+      if (right >= tile.task.pieces) continue;  // no right neighbour at this level
       if (!meet(right, begin, begin ^ span, sums)) return false;
       begin &= ~span;
     }
@@ -145,18 +134,18 @@ struct Partials {
   }
 
   // All pieces add to one tile of zeros, in any order; the last takes the sum and leaves zeros.
-  __device__ __forceinline__ bool merge_by_atomics(float (&sums)[OWN_COLUMNS / 2]) const {
+  __device__ __forceinline__ bool merge_by_atomics(float (&sums)[WGMMA_N / 2]) const {
     float4* to = quads(0);
 #pragma unroll
-    for (int i = 0; i < OWN_QUADS; ++i)
+    for (int i = 0; i < QUADS; ++i)
       add_quad(to + i * WARP_THREADS, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2],
                sums[4 * i + 3]);
-    if (!is_last(0, pieces)) return false;
+    if (!is_last(0, tile.task.pieces)) return false;
 #pragma unroll
-    for (int i = 0; i < OWN_COLUMNS / 2; ++i) sums[i] = 0.f;
+    for (int i = 0; i < WGMMA_N / 2; ++i) sums[i] = 0.f;
     add(0, sums);
 #pragma unroll
-    for (int i = 0; i < OWN_QUADS; ++i) store_quad(to + i * WARP_THREADS, 0.f, 0.f, 0.f, 0.f);
+    for (int i = 0; i < QUADS; ++i) store_quad(to + i * WARP_THREADS, 0.f, 0.f, 0.f, 0.f);
     return true;
   }
 };

@@ -1,14 +1,13 @@
 // The ring of wcsr_pipelined.cu: producer warps gather rows of B by cp.async while consumer
 // warpgroups multiply, each 64 rows of the window and WGMMA_N columns; all share a stage's A and B.
 //
-// Consumers are the first threads, producers the rest. Both walk over the CTA's tiles by
-// themselves, so that loads for a tile start while C of the one before still leaves.
+// Consumers are the first threads, producers the rest.
 #pragma once
 
 #include "b_slices.cuh"
 #include "cp_async.cuh"
 #include "tma.cuh"
-#include "window_walk.cuh"
+#include "window_arguments.cuh"
 
 #ifndef HEIGHT
 #define HEIGHT 64
@@ -34,6 +33,7 @@ constexpr int CONSUMER_WARPS = CONSUMER_THREADS / WARP_THREADS;
 constexpr int PRODUCER_THREADS = PRODUCERS * WARP_THREADS;
 constexpr int THREADS = CONSUMER_THREADS + PRODUCER_THREADS;
 
+constexpr int STEP_COLUMNS = 16;  // columns of A that one wgmma takes
 constexpr int STEPS = TILE_K / STEP_COLUMNS;
 constexpr int TILE_COLUMNS = COLUMN_GROUPS * WGMMA_N;
 constexpr int GROUP_STEP_BYTES = ROW_GROUP * STEP_COLUMNS * 2;
@@ -42,16 +42,15 @@ constexpr int A_BYTES = STEPS * STEP_BYTES;
 constexpr int B_BYTES = TILE_K * TILE_COLUMNS * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 
-constexpr int CHUNKS = TILE_COLUMNS / 8;  // 16-byte chunks in a row of the tile of B
-constexpr int PARTS = CHUNKS > WARP_THREADS ? CHUNKS / WARP_THREADS : 1;  // of a row, for a warp
-constexpr int ROWS_AT_ONCE = PARTS > 1 ? 1 : WARP_THREADS / CHUNKS;       // by one cp.async
-constexpr int STEP_ROWS = STEP_COLUMNS / PRODUCERS;                       // of a warp in each step
-constexpr int STEP_COPIES = STEP_ROWS / ROWS_AT_ONCE;
+constexpr int CHUNKS = TILE_COLUMNS / 8;               // 16-byte chunks in a row of the tile of B
+constexpr int ROWS_AT_ONCE = WARP_THREADS / CHUNKS;    // rows that a warp copies by one cp.async
+constexpr int STEP_ROWS = STEP_COLUMNS / PRODUCERS;    // of a warp in each step
+constexpr int STEP_COPIES = STEP_ROWS / ROWS_AT_ONCE;  // of a thread in each step
+constexpr int STAGE_COPIES = STEP_COPIES * STEPS;
 constexpr int WARP_ROWS = STEP_ROWS * STEPS;  // of a warp in a whole stage
-constexpr int PART_COLUMNS = WARP_THREADS * 8;
-constexpr int PART_SLICES = PART_COLUMNS / SLICE_COLUMNS * SLICE_BYTES;
 static_assert(HEIGHT == 64 || HEIGHT == 128 || HEIGHT == 256);
 static_assert(WGMMA_N == 64 || WGMMA_N == 128 || WGMMA_N == 256);
+static_assert(TILE_COLUMNS <= 256, "a warp copies at least a row");
 static_assert(STEP_COLUMNS % PRODUCERS == 0 && STEP_COPIES >= 1, "a warp copies whole rows");
 static_assert(WARP_ROWS <= WARP_THREADS, "each lane holds one index");
 
@@ -68,92 +67,112 @@ struct WindowRing {
   }
 };
 
+// What a CTA computes: a piece of a window, and one tile of columns.
+struct WindowTile {
+  WindowTask task;
+  uint32_t column_tile;
+  int64_t first_column;  // of C
+
+  __device__ __forceinline__ explicit WindowTile(const WindowArguments& arguments) {
+    uint32_t index = blockIdx.x / arguments.column_tiles;
+    task = arguments.tasks[index];
+    column_tile = blockIdx.x - index * arguments.column_tiles;
+    first_column = int64_t{column_tile} * TILE_COLUMNS;
+  }
+};
+
 // One producer warp. In each wgmma step of 16 columns it copies STEP_ROWS rows of B, so that short
-// stages are shared by all warps. Lane l keeps the index of the warp's row l.
+// stages are shared by all warps.
 struct Producer {
-  const WindowArguments& arguments;
-  uint64_t policy = HINTS & HINT_B ? evict_last_policy() : 0;
-  uint64_t a_policy = HINTS & HINT_A ? evict_first_policy() : 0;
   int lane = threadIdx.x % WARP_THREADS;
   int warp = (threadIdx.x - CONSUMER_THREADS) / WARP_THREADS;
-  int chunk = lane % CHUNKS;
+  int chunk = lane % CHUNKS;  // of a row, that this lane copies
   int sub_row = lane / CHUNKS;
+  // Lane l keeps the index of the warp's row l.
   int held_row = lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
+  const int32_t* indices;
+  int32_t columns;
+  const char* b;
+  uint32_t b_row_bytes;
+  uint32_t bytes;  // of this lane's chunk, up to C's last column
 
-  // Of the stage that a walk stands at; -1 beyond its columns.
-  __device__ __forceinline__ int32_t read_index(const StageWalk& walk) const {
-    int64_t column = walk.task.first_column + walk.done + held_row;
-    bool is_there = lane < WARP_ROWS && walk.done + held_row < walk.task.columns;
-    return is_there ? __ldg(arguments.window_col_idx + column) : -1;
-  }
-
-  __device__ __forceinline__ void load_a(const StageWalk& walk, uint32_t stage,
-                                         uint64_t* full) const {
-    int32_t left = walk.task.columns - walk.done;
-    uint32_t bytes = (left < TILE_K ? left : TILE_K) * (STEP_BYTES / STEP_COLUMNS);
-    mbarrier_arrive_expect(full, bytes);
-    const uint16_t* a = arguments.a + (walk.task.first_column + walk.done) * HEIGHT;
-    if (bytes == 0) return;  // an empty window
-    if constexpr ((HINTS & HINT_A) != 0)
-      bulk_load_hinted(stage, a, bytes, full, a_policy);
-    else
-      bulk_load(stage, a, bytes, full);
-  }
-
-  __device__ __forceinline__ void load_b(const StageWalk& walk, uint32_t stage,
-                                         int32_t index) const {
-    // This lane's chunks of a row; beyond C's last column nothing is read and zeros are laid down.
-    int64_t column = int64_t{walk.column_tile} * TILE_COLUMNS + chunk * 8;
-    const char* b = reinterpret_cast<const char*>(arguments.b) + column * 2;
+  __device__ __forceinline__ Producer(const WindowArguments& arguments, const WindowTile& tile)
+      : indices(arguments.window_col_idx + tile.task.first_column + held_row),
+        columns(tile.task.columns),
+        b_row_bytes(arguments.b_row_bytes) {
+    int64_t column = tile.first_column + chunk * 8;
     int64_t remaining = (arguments.n - column) * 2;
-    uint32_t row_bytes = arguments.b_row_bytes;
-    int32_t left = walk.task.columns - walk.done;
+    bytes = remaining >= 16 ? 16 : remaining > 0 ? static_cast<uint32_t>(remaining) : 0;
+    b = reinterpret_cast<const char*>(arguments.b + (bytes != 0 ? column : 0));
+  }
+
+  __device__ __forceinline__ int32_t index_at(int32_t done) const {
+    return lane < WARP_ROWS && done + held_row < columns ? __ldg(indices + done) : -1;
+  }
+
+  // Where copy i of the stage goes, and where it comes from.
+  __device__ __forceinline__ uint32_t place(int i) const {
+    int row = warp * STEP_ROWS + i % STEP_COPIES * ROWS_AT_ONCE + sub_row;
+    int step = i / STEP_COPIES;
+    return A_BYTES + b_chunk_offset(row, chunk) + step * (STEP_COLUMNS * SLICE_SPAN);
+  }
+
+  __device__ __forceinline__ const char* source(int32_t row) const {
+    return b + uint64_t{static_cast<uint32_t>(row)} * b_row_bytes;
+  }
+
+  // The last stage of a task, which may have fewer columns and padding to 16 of them, or one with
+  // chunks that C's edge cuts.
+  __device__ __forceinline__ void copy_some(uint32_t stage, const int32_t* rows,
+                                            int32_t left) const {
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      if (step * STEP_COLUMNS >= left) break;
-#pragma unroll
-      for (int copy = 0; copy < STEP_COPIES; ++copy) {
-        int32_t row = __shfl_sync(~0u, index, step * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row);
-        uint32_t place = b_chunk_offset(warp * STEP_ROWS + copy * ROWS_AT_ONCE + sub_row, chunk) +
-                         A_BYTES + step * (STEP_COLUMNS * SLICE_SPAN);
-        const char* from = b + uint64_t{row < 0 ? 0u : static_cast<uint32_t>(row)} * row_bytes;
-#pragma unroll
-        for (int part = 0; part < PARTS; ++part) {
-          int64_t rest = remaining - part * (PART_COLUMNS * 2);
-          uint32_t bytes = rest >= 16 ? 16 : rest > 0 ? static_cast<uint32_t>(rest) : 0;
-          const void* source = bytes != 0 ? from + part * (PART_COLUMNS * 2)
-                                          : reinterpret_cast<const char*>(arguments.b);
-          cp_async_hinted(stage + place + part * PART_SLICES, source, row < 0 ? 0 : bytes, policy);
-        }
-      }
+    for (int i = 0; i < STAGE_COPIES; ++i) {
+      if (i / STEP_COPIES * STEP_COLUMNS >= left) return;
+      cp_async(stage + place(i), source(rows[i] < 0 ? 0 : rows[i]), rows[i] < 0 ? 0 : bytes);
     }
   }
 };
 
-__device__ __forceinline__ void produce(const WindowArguments& arguments, WindowRing& ring,
-                                        uint32_t stages) {
-  Producer self{arguments};
-  // Indices are read two stages before their rows: to wait for memory twice in a row, at each
-  // stage, is what a short window would spend most of its time on.
-  StageWalk ahead(arguments);
-  StageWalk walk = ahead;
-  int32_t index = self.read_index(ahead);
-  ahead.advance(arguments);
-  int32_t next = self.read_index(ahead);
-  __syncthreads();
+// What a producer warp does from its wait for a slot until its copies are on their way bounds the
+// gather (without products and stores it took four fifths of the time), so the indices are read two
+// stages ahead and handed to their lanes before the wait, and whole stages have a path without any
+// condition: a copy of fewer than 16 bytes costs ten instructions more.
+__device__ __forceinline__ void produce(const WindowArguments& arguments, const WindowTile& tile,
+                                        WindowRing& ring, uint32_t stages) {
+  const Producer self(arguments, tile);
+  int32_t upcoming = self.index_at(0);
+  int32_t after = self.index_at(TILE_K);
+  bool is_cut = __any_sync(~0u, self.bytes % 16 != 0);
+  __syncthreads();  // the barriers are ready
   RingPosition<STAGES> position;
-  while (walk.is_inside()) {
-    ahead.advance(arguments);
-    int32_t after_next = self.read_index(ahead);
+  for (int32_t done = 0; done < self.columns; done += TILE_K) {
+    int32_t left = self.columns - done;
+    int32_t index = upcoming;
+    upcoming = after;
+    after = self.index_at(done + 2 * TILE_K);
+    int32_t rows[STAGE_COPIES];
+#pragma unroll
+    for (int i = 0; i < STAGE_COPIES; ++i) {
+      int holder = i / STEP_COPIES * STEP_ROWS + i % STEP_COPIES * ROWS_AT_ONCE + self.sub_row;
+      rows[i] = __shfl_sync(~0u, index, holder);
+    }
     uint64_t* full = &ring.full[position.slot];
     uint32_t stage = stages + position.slot * STAGE_BYTES;
     mbarrier_wait(&ring.empty[position.slot], position.parity ^ 1);
-    if (threadIdx.x == CONSUMER_THREADS) self.load_a(walk, stage, full);
-    self.load_b(walk, stage, index);
+    if (left <= TILE_K || is_cut) {
+      self.copy_some(stage, rows, left);
+    } else if (self.bytes != 0) {  // columns beyond C's are not stored, whatever lies there
+#pragma unroll
+      for (int i = 0; i < STAGE_COPIES; ++i)
+        cp_async_whole(stage + self.place(i), self.source(rows[i]));
+    }
     cp_async_arrive(full);
+    if (threadIdx.x == CONSUMER_THREADS) {
+      uint32_t a_bytes = (left < TILE_K ? left : TILE_K) * (STEP_BYTES / STEP_COLUMNS);
+      mbarrier_arrive_expect(full, a_bytes);
+      bulk_load(stage, arguments.a + (tile.task.first_column + done) * HEIGHT, a_bytes, full);
+    }
+    __syncwarp();
     position.advance();
-    walk.advance(arguments);
-    index = next;
-    next = after_next;
   }
 }

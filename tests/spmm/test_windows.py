@@ -157,11 +157,9 @@ def test_as_many_blocks_fit_on_an_sm_as_a_build_says() -> None:
         ({"WGMMA_N": 64, "PRODUCERS": 8}, "PRODUCERS = 8: use one of 2, 4"),
         ({"MINIMUM_CTAS": 3}, "leave 80 registers a thread, and WGMMA_N = 128 needs 90"),
         ({"STAGES": 5}, "STAGES = 5 of 24576 bytes do not fit 2 times on an SM: use at most 4"),
-        ({"COLUMN_GROUPS": 3}, "COLUMN_GROUPS = 3: use one of 1, 2, 4"),
-        (
-            {"HEIGHT": 256, "WGMMA_N": 64, "MINIMUM_CTAS": 1, "STAGE_K": 32},
-            "slots of 20480 bytes, too small for C to leave through: 256 x 1 lines",
-        ),
+        ({"COLUMN_GROUPS": 4}, "COLUMN_GROUPS = 4: use one of 1, 2"),
+        ({"WGMMA_N": 256, "COLUMN_GROUPS": 2}, "COLUMN_GROUPS = 2: use one of 1"),
+        ({"HEIGHT": 256, "MINIMUM_CTAS": 1, "STAGES": 2}, "cannot hold 256 x 128 of C: use at"),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_is_compiled(
