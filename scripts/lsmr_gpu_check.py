@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import cupy
@@ -38,6 +39,19 @@ from asyncsparse_lab.studies.lsmr_common import (
     stand_in,
 )
 from asyncsparse_lab.studies.lsmr_scaling import copy_rate, iteration_bytes
+
+EXTRA: dict[int, dict[str, int]] = {0: {}}
+
+
+@dataclass(frozen=True)
+class Variant(Geometry):
+    """A geometry with further macros."""
+
+    extra: int = 0
+
+    def constants(self, dtype: Any, rhs: int) -> dict[str, int]:
+        """Return the macros with those of EXTRA."""
+        return {**Geometry.constants(self, dtype, rhs), **EXTRA[self.extra]}
 
 
 def main() -> None:
@@ -85,12 +99,16 @@ def large_geometries() -> Iterator[Geometry]:
     yield Geometry(132, 640, staged=True, together=2)
     yield Geometry(132, 640, staged=True, batched=1)
     yield Geometry(132, 640, staged=True, batched=2)
-    yield Geometry(132, 640, staged=False, ring_steps=32)
-    yield Geometry(132, 640, staged=False, ring_steps=32, matrix_stays=True)
-    yield Geometry(132, 736, staged=False, ring_steps=32)
-    yield Geometry(132, 768, staged=False, ring_steps=32)
-    yield Geometry(132, 512, staged=False, ring_steps=32)
-    yield Geometry(132, 768, staged=False, ring_steps=16)
+    for threads in (640, 704, 736):
+        yield Variant(132, threads, staged=False, ring_steps=32)
+        yield Variant(132, threads, staged=False, ring_steps=32, batched=2)
+    base = Geometry(132, 640, staged=False, together=2, ring_steps=32)
+    for extra in ({}, {"MIXED": 1}, {"CHUNK": 16}, {"ONCE": 0}):
+        EXTRA[len(EXTRA)] = extra
+        yield Variant(**{**asdict(base), "copies": 1}, extra=len(EXTRA) - 1)
+    for extra in ({"MIXED": 1}, {"CHUNK": 16}, {"ONCE": 0}):
+        EXTRA[len(EXTRA)] = extra
+        yield Variant(132, 736, staged=False, ring_steps=32, extra=len(EXTRA) - 1)
 
 
 def compile_all() -> None:
@@ -245,6 +263,7 @@ def short(geometry: Geometry) -> str:
     text = f"{geometry.blocks}x{geometry.threads} t{geometry.together}"
     text += " staged" * geometry.staged + f" b{geometry.batched}" + " cluster" * geometry.cluster
     text += f" ring {geometry.ring_steps}" * geometry.streamed + " stays" * geometry.matrix_stays
+    text += "".join(f" {k}={v}" for k, v in EXTRA[getattr(geometry, "extra", 0)].items())
     return text
 
 
@@ -302,7 +321,7 @@ def tune_large(buses: int, A: Any, host_b: Any, *, deadline: float) -> None:
             ]
             each = 1e3 * (times[1] - times[0]) / (high - low)
             verdict(
-                f"  {short(geometry):28s} {each:8.2f} us/it  {100 * floor / each:4.0f} % of floor  "
+                f"  {short(geometry):36s} {each:8.2f} us/it  {100 * floor / each:4.0f} % of floor  "
                 f"dx {apart:.0e} repeats {same:d}  prepared in {seconds:.1f} s",
                 same and apart < 1e-4,
             )

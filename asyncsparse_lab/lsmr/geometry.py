@@ -144,8 +144,7 @@ class Geometry:
 def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
-    chunks = steps // (8 if steps < 32 else 16)
-    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 24 + 12
+    heads, barriers, rest = 2 * WARP * 4, 8 * (steps // 8), 8 + 2 * 24 + 12
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
 
@@ -248,11 +247,10 @@ def check_geometry(geometry: Geometry) -> None:
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
     steps = geometry.ring_steps
-    alone = not geometry.staged and geometry.together == 1
-    if steps and (steps < MIN_RING_STEPS or steps & (steps - 1) or not alone):
+    least = MIN_RING_STEPS * geometry.together
+    if steps and (steps < least or steps & (steps - 1) or geometry.staged):
         raise InputError(
-            f"ring_steps={steps}: give a power of two, at least {MIN_RING_STEPS}, with "
-            "staged=False and together=1"
+            f"ring_steps={steps}: give a power of two, at least {least}, with staged=False"
         )
     if geometry.blocks < 1:
         raise InputError(f"blocks={geometry.blocks}: give at least 1")

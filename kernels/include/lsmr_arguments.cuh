@@ -53,7 +53,7 @@ static_assert(THREADS % WARP_THREADS == 0 && WORKER_WARPS >= 1 && THREADS <= 102
 constexpr int PARTS = STREAMED ? WORKER_WARPS : 1;  // of a block, each with slices of its own
 static_assert(RHS == 1 || RHS == 2 || RHS == 4);
 static_assert(!(STAGED && STREAMED));
-static_assert(BATCHED != 2 || (TOGETHER == 1 && RHS == 1 && !STREAMED));
+static_assert(BATCHED != 2 || (TOGETHER == 1 && RHS == 1));
 static_assert(REAL_BITS == 32 || REAL_BITS == 64);
 
 // A warp's share of a matrix: rows of about the same length, each on `1 << lanes_log2` lanes.

@@ -123,8 +123,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after,
-              [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
+  stream_rows<TOGETHER>(g, stream, FORWARD, g.v, place.lane, before, after,
+                        [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
   ask_for_own_state();
 #else
   for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
@@ -136,8 +136,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after,
-              [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
+  stream_rows<TOGETHER>(g, stream, ADJOINT, g.u, place.lane, before, after,
+                        [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
   ask_for_own_u();
 #else
   for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,
@@ -166,7 +166,7 @@ __device__ __forceinline__ void Solver::ask_for_own_state() const {
 }
 __device__ __forceinline__ void Solver::ask_for_state(int32_t begin, int32_t end) const {
 #if STREAMED
-  const uint64_t once = evict_first();
+  const uint64_t once = ONCE ? evict_first() : evict_normal();
   ask_ahead(g.v, begin, end);
 #pragma unroll
   for (int which = 0; which < 3; ++which) {

@@ -9,6 +9,10 @@
 #include "lsmr_stream.cuh"
 #endif
 
+#ifndef ONCE
+#define ONCE 1
+#endif
+
 struct Shared {
   Exchange exchange;
   Scalars scalars[RHS];
@@ -35,14 +39,14 @@ struct StateMemory {
   // In an iteration. Each element is used once in it, so it must not cost the vectors that are
   // gathered their place in the L2 cache.
   __device__ __forceinline__ Real load(int32_t which, int32_t row, int32_t r) const {
-#if STREAMED
+#if STREAMED && ONCE
     return __ldcs(&at(which, row, r));
 #else
     return at(which, row, r);
 #endif
   }
   __device__ __forceinline__ void store(int32_t which, int32_t row, int32_t r, Real value) const {
-#if STREAMED
+#if STREAMED && ONCE
     __stcs(&at(which, row, r), value);
 #else
     at(which, row, r) = value;
