@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -99,16 +99,15 @@ def large_geometries() -> Iterator[Geometry]:
     yield Geometry(132, 640, staged=True, together=2)
     yield Geometry(132, 640, staged=True, batched=1)
     yield Geometry(132, 640, staged=True, batched=2)
-    for threads in (640, 704, 736):
-        yield Variant(132, threads, staged=False, ring_steps=32)
-        yield Variant(132, threads, staged=False, ring_steps=32, batched=2)
-    base = Geometry(132, 640, staged=False, together=2, ring_steps=32)
-    for extra in ({}, {"MIXED": 1}, {"CHUNK": 16}, {"ONCE": 0}):
-        EXTRA[len(EXTRA)] = extra
-        yield Variant(**{**asdict(base), "copies": 1}, extra=len(EXTRA) - 1)
+    for threads, together in ((736, 1), (640, 2)):
+        for slice_cost in (3, 8, 16, 32):
+            yield Variant(132, threads, False, together, ring_steps=32, slice_cost=slice_cost)
+    yield Variant(132, 736, False, 1, ring_steps=32, slice_cost=12, batched=2)
     for extra in ({"MIXED": 1}, {"CHUNK": 16}, {"ONCE": 0}):
         EXTRA[len(EXTRA)] = extra
-        yield Variant(132, 736, staged=False, ring_steps=32, extra=len(EXTRA) - 1)
+        yield Variant(132, 736, False, ring_steps=32, slice_cost=12, extra=len(EXTRA) - 1)
+    for slice_cost in (12, 32):
+        yield Variant(132, 640, False, 2, slice_cost=slice_cost)
 
 
 def compile_all() -> None:
@@ -263,6 +262,7 @@ def short(geometry: Geometry) -> str:
     text = f"{geometry.blocks}x{geometry.threads} t{geometry.together}"
     text += " staged" * geometry.staged + f" b{geometry.batched}" + " cluster" * geometry.cluster
     text += f" ring {geometry.ring_steps}" * geometry.streamed + " stays" * geometry.matrix_stays
+    text += f" c{geometry.slice_cost}" * (geometry.slice_cost != 3)
     text += "".join(f" {k}={v}" for k, v in EXTRA[getattr(geometry, "extra", 0)].items())
     return text
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.gpu.compile import KernelBuild
-from asyncsparse_lab.lsmr.layout import WARP
+from asyncsparse_lab.lsmr.layout import SLICE_COST, WARP
 
 if TYPE_CHECKING:
     from asyncsparse_lab.lsmr.plan import Plan
@@ -39,6 +39,8 @@ GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
 CLUSTERS: Final = (4, 8, 16)  # blocks; more than 8 are not portable (CUDA programming guide)
+STREAMING_SLICE_COST: Final = 12
+"""A warp that streams waits for the vector once a slice, however few steps that has."""
 MIN_RING_STEPS: Final = 16  # two chunks of 8
 STREAMING: Final = {4: (736, 32), 8: (640, 16)}
 """Threads of a block, and steps of a warp's ring, by the bytes of an element: as many warps as
@@ -78,6 +80,8 @@ class Geometry:
         Whether the matrix, streamed, is to stay in the L2 cache between the iterations.
     cluster : bool
         Whether all blocks are one cluster, of 16 at most.  Compute capability 9.0.
+    slice_cost : int
+        What a slice costs beside its steps, where the slices are shared out.
     """
 
     blocks: int
@@ -91,6 +95,7 @@ class Geometry:
     ring_steps: int = 0
     matrix_stays: bool = False
     cluster: bool = False
+    slice_cost: int = SLICE_COST
 
     @property
     def workers(self) -> int:
@@ -134,7 +139,8 @@ class Geometry:
         """Return the dynamic shared memory of a block."""
         if self.streamed:
             return self.workers * ring_bytes(self.ring_steps, plan.dtype.itemsize)
-        return plan.shared_bytes(plan.bounds(self.blocks), rhs) if self.staged else 0
+        bounds = plan.bounds(self.blocks, self.slice_cost)
+        return plan.shared_bytes(bounds, rhs) if self.staged else 0
 
     def build(self, dtype: np.dtype[Any], rhs: int, arch: str) -> KernelBuild:
         """Return the compilation of the kernel for this geometry."""
@@ -199,7 +205,9 @@ def choose_geometry(
 
 def _streaming(dtype: np.dtype[Any], blocks: int) -> Geometry:
     threads, ring_steps = STREAMING[dtype.itemsize]
-    return Geometry(blocks, threads, staged=False, ring_steps=ring_steps)
+    return Geometry(
+        blocks, threads, staged=False, ring_steps=ring_steps, slice_cost=STREAMING_SLICE_COST
+    )
 
 
 def predict_us(plan: Plan, geometry: Geometry) -> float:

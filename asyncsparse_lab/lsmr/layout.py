@@ -26,7 +26,7 @@ LONG_ROW = 1024
 PIECE = 256
 PIECES_OF_A_ROW = 512
 WINDOW = 16384
-_SLICE_COST = 3  # a slice costs about as much as this many more steps
+SLICE_COST = 3  # a slice costs about as much as this many more steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,13 @@ class SlicedMatrix:
             arrays.append(self.true_values)
         return int(sum(array.nbytes for array in arrays))
 
-    def block_slices(self, blocks: int) -> Any:
-        """Return where each block's slices begin, and the end: parts of about equal cost."""
+    def block_slices(self, blocks: int, slice_cost: int = SLICE_COST) -> Any:
+        """Return where each block's slices begin, and the end: parts of about equal cost.
+
+        A slice costs as much as its steps and ``slice_cost`` more.
+        """
         xp = array_module(self.slices)
-        cost = xp.cumsum(self.slices[: self.row_slices, 2].astype(np.int64) + _SLICE_COST)
+        cost = xp.cumsum(self.slices[: self.row_slices, 2].astype(np.int64) + slice_cost)
         targets = xp.arange(1, blocks) * (int(cost[-1]) / blocks)
         bounds = xp.zeros(blocks + 1, dtype=np.int32)
         bounds[1:-1] = xp.searchsorted(cost, targets)

@@ -116,7 +116,7 @@ class PersistentMatrix(PreparedMatrix):
         artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
         kernel = load(artifact)
         plan, (m, n) = self.plan, self.shape
-        bounds = plan.bounds(geometry.parts)
+        bounds = plan.bounds(geometry.parts, geometry.slice_cost)
         shared = geometry.shared_bytes(plan, rhs)
         arguments = SolveArguments()
         buffers: list[Any] = list(bounds)

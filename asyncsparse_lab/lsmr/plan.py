@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from asyncsparse_lab.lsmr.layout import (
+    SLICE_COST,
     SlicedMatrix,
     row_order,
     slice_matrix,
@@ -47,9 +48,12 @@ class Plan:
     column_order: Any
     scales: Any | None
 
-    def bounds(self, parts: int) -> tuple[Any, Any]:
+    def bounds(self, parts: int, slice_cost: int = SLICE_COST) -> tuple[Any, Any]:
         """Return the first slice of each block, or other part, in both directions."""
-        return self.forward.block_slices(parts), self.adjoint.block_slices(parts)
+        return (
+            self.forward.block_slices(parts, slice_cost),
+            self.adjoint.block_slices(parts, slice_cost),
+        )
 
     def shared_bytes(self, bounds: tuple[Any, Any], rhs: int) -> int:
         """Return the dynamic shared memory that the largest block needs if it stages."""

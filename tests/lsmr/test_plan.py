@@ -58,7 +58,7 @@ def test_what_does_not_fit_streams_where_there_are_bulk_copies(dtype: np.dtype[A
     assert geometry.parts == 8 * geometry.workers
     # Every slice belongs to one warp, in order.
     for bounds, matrix in zip(
-        plan.bounds(geometry.parts), (plan.forward, plan.adjoint), strict=True
+        plan.bounds(geometry.parts, geometry.slice_cost), (plan.forward, plan.adjoint), strict=True
     ):
         assert bounds.size == geometry.parts + 1
         assert (bounds[0], bounds[-1]) == (0, matrix.row_slices)
