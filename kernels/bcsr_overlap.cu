@@ -1,13 +1,14 @@
 // Beyond the article: opt3's epilogue and prologue hidden behind loads and stores of other tiles.
 //
 // One persistent CTA per SM takes tiles of C (overlap_schedule.cuh). Its producer thread fills a
-// ring of slots by TMA; two consumer warpgroups multiply, and leave C in staging memory from which
-// TMA stores it while they go on (overlap_output.cuh). Block rows without blocks need no consumer:
-// the producer stores zeros.
+// ring of slots by TMA; two consumer warpgroups multiply, and lay C down in the slot that they read
+// last, from which TMA stores it while the other slots fill for the next tile (overlap_output.cuh).
+// Block rows without blocks need no consumer: the producer stores zeros.
 //
 // PAIRED: fewer bytes of B for each output. Block rows that share block columns are matched on the
 // host, and one CTA computes both, so that a shared slice of B is read once; each consumer owns a
-// block row. STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
+// block row. The host sees to it that the last step of a row is of no use to the other one.
+// STAGE_K = 32 cuts blocks in half along k: more and smaller slots.
 
 #include "elect.cuh"
 #include "overlap_output.cuh"
@@ -96,24 +97,26 @@ __device__ __forceinline__ Work read_work(const Work& shared) {
 }
 
 __device__ __forceinline__ void consume(const RingArguments& arguments, Shared& shared,
-                                        uint32_t slots, uint32_t staging) {
+                                        uint32_t slots) {
   int index = threadIdx.x / WARPGROUP_THREADS - 1;
-  Staging output{staging + index * STAGING_BYTES, 1 + index};
+  Output output{1 + index};
   float accumulators[WGMMA_N / 2] = {};
   for (RingPosition<STAGES> position;; position.advance()) {
-    int slot = position.slot;
-    mbarrier_wait(&shared.full[slot], position.parity);
-    Work work = read_work(shared.work[slot]);
+    uint32_t slot = slots + position.slot * SLOT_BYTES;
+    uint64_t* empty = &shared.empty[position.slot];
+    output.wait_full(&shared.full[position.slot], position.parity);
+    Work work = read_work(shared.work[position.slot]);
     if (work.control == DONE) break;
     if (SKIP_PRODUCT == 0 && (work.control >> index & MULTIPLIES) != 0)
-      multiply_slot(accumulators, slots + slot * SLOT_BYTES, index,
-                    (work.control >> index & BEGINS) != 0);
-    __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&shared.empty[slot]);
+      multiply_slot(accumulators, slot, index, (work.control >> index & BEGINS) != 0);
+    output.release();
     if ((work.control >> index & ENDS) != 0) {
       int32_t block_row = PAIRED != 0 && index == 1 ? work.block_rows[1] : work.block_rows[0];
-      output.store(&arguments.c_map, accumulators, block_row * BLOCK,
+      output.store(&arguments.c_map, own_rows(slot, index), empty, accumulators, block_row * BLOCK,
                    work.first_column + (PAIRED != 0 ? 0 : index * WGMMA_N));
+    } else {
+      __syncwarp();
+      if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(empty);
     }
   }
   output.finish();
@@ -124,8 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ Shared shared;
   uint32_t slots = aligned_stages(dynamic_shared);
-  uint32_t staging = slots + STAGES * SLOT_BYTES;
-  uint32_t zeros = staging + CONSUMERS * STAGING_BYTES;
+  uint32_t zeros = slots + STAGES * SLOT_BYTES;
   if (threadIdx.x == 0) {
     prefetch_tensor_map(&arguments.a_map);
     prefetch_tensor_map(&arguments.b_map);
@@ -142,6 +144,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x < WARP_THREADS && is_elected()) produce(arguments, shared, slots, zeros);
   } else {
     claim_registers<224>();
-    consume(arguments, shared, slots, staging);
+    consume(arguments, shared, slots);
   }
 }

@@ -125,21 +125,20 @@ def persistent_geometry(constants: Constants) -> Geometry:
 
 
 def overlap_geometry(constants: Constants) -> Geometry:
-    """Return the geometry of a persistent ring beside which C is staged.
+    """Return the geometry of a persistent ring through which C leaves.
 
     PAIRED: two block rows share the tile's columns, else two consumers have WGMMA_N each.  The
-    shared memory is the slots, STAGING units of 8 KiB for each consumer, and 8 KiB of zeros.
+    shared memory is the slots, and a box of zeros.
     """
     wgmma_n, stage_k = constants["WGMMA_N"], constants["STAGE_K"]
     pairs = bool(constants["PAIRED"])
     a_blocks, tile_columns = (CONSUMERS, wgmma_n) if pairs else (1, CONSUMERS * wgmma_n)
     slot_bytes = 2 * stage_k * (a_blocks * BLOCK + tile_columns)
-    boxes = CONSUMERS * constants["STAGING"] + 1
     return Geometry(
         threads=384,
         tile_columns=tile_columns,
         slice_columns=64,
-        shared_bytes=constants["STAGES"] * slot_bytes + boxes * BOX_BYTES + ALIGNMENT_BYTES,
+        shared_bytes=constants["STAGES"] * slot_bytes + BOX_BYTES + ALIGNMENT_BYTES,
         persistent=True,
         stores_by_tma=True,
         schedules=True,

@@ -42,7 +42,6 @@ TILES_NAME: Final = "bcsr64-tiles"
 _INT32_LIMIT: Final = 2**31
 _AHEAD: Final = 1 << 16  # tickets that are drawn beyond the last tile
 _SPAN_BYTES: Final = 128  # of a box of C along the neighbours in memory, and its swizzle
-_HALF_UNIT: Final = 4096  # bytes of half a consumer's staging memory, a unit of STAGING
 _BOX_LIMIT: Final = 256  # rows of a box
 
 
@@ -88,32 +87,66 @@ def tile_schedule(
         both consumers compute.
     """
     lengths = np.diff(block_row_ptr)
-    block_count = len(block_col_idx)
     if paired:
         pairs, pair_steps = pair_schedule(block_row_ptr, block_col_idx)
         begins, counts, members = pairs["begin"], pairs["steps"], pairs["block_rows"]
         columns, blocks = pair_steps["block_column"], pair_steps["blocks"]
     else:
-        order = np.argsort(-lengths, kind="stable")
-        begins, counts = block_row_ptr[:-1][order], lengths[order]
-        members = np.stack([order, np.full(len(order), NO_ROW)], axis=1)
-        columns, blocks = block_col_idx, np.repeat(np.arange(block_count)[:, None], 2, axis=1)
+        begins, counts = block_row_ptr[:-1], lengths
+        members = np.stack([np.arange(len(lengths)), np.full(len(lengths), NO_ROW)], axis=1)
+        columns, blocks = block_col_idx, np.repeat(np.arange(len(block_col_idx))[:, None], 2, 1)
 
-    rows = np.zeros(len(begins), dtype=TILE_ROWS)
-    rows["begin"], rows["steps"] = begins, counts
-    is_empty = (members >= 0) & (lengths[np.maximum(members, 0)] == 0)
-    rows["block_rows"] = np.where(is_empty, EMPTY_ROW - members, members)
-
-    is_first, is_last = np.zeros((2, block_count), dtype=bool)
-    is_first[block_row_ptr[:-1][lengths > 0]] = True
-    is_last[block_row_ptr[1:][lengths > 0] - 1] = True
+    tile = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+    at = np.arange(len(tile)) - first[tile] + np.asarray(begins)[tile]
+    columns, blocks = columns[at], blocks[at]
+    if paired:
+        tile, columns, blocks, ends = _end_alone(tile, columns, blocks)
+        counts = np.bincount(tile, minlength=len(counts))
+    else:
+        ends = np.repeat(np.diff(tile, append=-1)[:, None] != 0, 2, 1)
     steps = np.zeros(len(columns), dtype=TILE_STEP)
     steps["block_column"], steps["blocks"] = columns, blocks
-    for side in (0, 1) if block_count else ():
-        own = blocks[:, side]
-        control = MULTIPLIES + BEGINS * is_first[own] + ENDS * is_last[own]
-        steps["control"] += np.where(own >= 0, control << side, 0).astype(np.int32)
-    return TileSchedule(rows, steps)
+    for side in (0, 1):
+        own = np.flatnonzero(blocks[:, side] >= 0)
+        steps["control"][own] |= MULTIPLIES << side
+        steps["control"][own[np.diff(tile[own], prepend=-1) != 0]] |= BEGINS << side
+        steps["control"][ends[:, side]] |= ENDS << side
+
+    rows = np.zeros(len(counts), dtype=TILE_ROWS)
+    rows["begin"], rows["steps"] = np.cumsum(counts) - counts, counts
+    is_empty = (members >= 0) & (np.append(lengths, 0)[members] == 0)
+    rows["block_rows"] = np.where(is_empty, EMPTY_ROW - members, members)
+    return TileSchedule(rows[np.argsort(-counts, kind="stable")], steps)
+
+
+def _end_alone(
+    tile: npt.NDArray[Any], columns: npt.NDArray[Any], blocks: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], ...]:
+    """Let each row of a pair end with a step that the other one does not use.
+
+    Its C is laid down there.  That is its last step without the other; where all are shared, one
+    is added that loads nothing.
+
+    Returns
+    -------
+    tile, columns, blocks, ends
+        Of the steps in their new order; ``ends[i, side]`` where step i is the row's last.
+    """
+    place = np.zeros(len(tile), dtype=np.int64)  # in the tile: 0 as it was, then each row's last
+    for side in (0, 1):
+        has_block = blocks[: len(place), side] >= 0
+        alone = np.flatnonzero(has_block & (blocks[:, 1 - side] < 0))
+        last = alone[np.diff(tile[alone], append=-1) != 0]
+        place[last] = 1 + side
+        added = np.setdiff1d(tile[has_block], tile[last])
+        tile = np.append(tile, added)
+        columns = np.append(columns, np.full(len(added), -1, dtype=columns.dtype))
+        blocks = np.append(blocks, np.full((len(added), 2), -1, dtype=blocks.dtype), axis=0)
+        place = np.append(place, np.full(len(added), 1 + side))
+    order = np.lexsort((place, tile))
+    ends = place[order, None] == np.array([1, 2])
+    return tile[order], columns[order], blocks[order], ends
 
 
 def blocks_from_host(A: Any, dtype: str) -> DeviceBcsr:
@@ -159,14 +192,15 @@ def ring_maps(
     Parameters
     ----------
     kernel : Variant
-        Its STAGE_K, STAGING and tile give the boxes.
+        Its STAGE_K and tile give the boxes.
     blocks : array, blocks x 64 x 64
     B, C : arrays
         k x n and m x n; of a column-major product n x k and n x m, as they lie in memory.
     """
     stage_k = kernel.constants["STAGE_K"]
     tile_columns = kernel.launch_geometry.tile_columns
-    part_columns = kernel.constants["STAGING"] * _HALF_UNIT // (BLOCK * C.itemsize)
+    # C is laid down in parts over the rows of B that a consumer read last.
+    part_columns = kernel.constants["WGMMA_N"] * stage_k * 2 // (BLOCK * C.itemsize)
     is_transposed = layout == "column-major"
     b_box = (min(tile_columns, _BOX_LIMIT), stage_k) if is_transposed else (stage_k, BLOCK)
     c_rows = min(BLOCK, part_columns) if is_transposed else BLOCK

@@ -47,7 +47,6 @@ OTHERS: Final = (
 )
 KERNELS: Final = ("bcsr-opt3", "bcsr-overlap", "bcsr-paired")
 PROBED: Final = KERNELS[1:]
-UNMIXED: Final = VARIANTS["bcsr-overlap"].with_constants(MIXED=0)
 CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
     "loads": ("SKIP_PRODUCT", "SKIP_STORE"),
     "products": ("SKIP_LOAD", "SKIP_STORE"),
@@ -77,7 +76,7 @@ def _case(matrix: str, n: int, dtype: str = "bfloat16", layout: str = "row-major
 
 def kernels_of(case: Case) -> list[Variant]:
     """Return the steps of the ladder that take the case's type and layout."""
-    steps = (VARIANTS["bcsr-opt3"], UNMIXED, *(VARIANTS[name] for name in PROBED))
+    steps = [VARIANTS[name] for name in KERNELS]
     return [
         step
         for step in steps
@@ -105,8 +104,7 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 
 
 def _probes(step: Variant) -> list[Variant]:
-    is_probed = step.name in PROBED and step == VARIANTS[step.name]
-    return [probe_of(step, chain) for chain in CHAINS] if is_probed else []
+    return [probe_of(step, chain) for chain in CHAINS] if step.name in PROBED else []
 
 
 def measure(case: Case) -> list[Record]:

@@ -1,6 +1,7 @@
-// C of bcsr_overlap.cu: a consumer lays its accumulators down in staging memory of its own, and TMA
-// stores them while it multiplies for the next tile; block rows without blocks are stored from
-// memory that stays zero.
+// C of bcsr_overlap.cu leaves through the ring. A consumer lays its accumulators down over the rows
+// of B that it multiplied last, and gives the slot back when TMA has read them from there: no
+// memory is kept for C, so that all of it holds bytes on their way. Block rows without blocks are
+// stored from memory that stays zero.
 #pragma once
 
 #include "elect.cuh"
@@ -17,46 +18,20 @@
 #ifndef SKIP_STORE
 #define SKIP_STORE 0
 #endif
-// Bytes of a consumer's staging memory, in units of 8 KiB: two halves, used in turn.
-#ifndef STAGING
-#define STAGING 4
-#endif
-// Whether C, which nobody reads again, is to leave L2 first.
-#ifndef PASS_C
-#define PASS_C 0
-#endif
 
 constexpr bool IS_16_BIT = OUTPUT_BF16 != 0 || OUTPUT_FP16 != 0;
 constexpr int OUTPUT_BYTES = IS_16_BIT ? 2 : 4;
 constexpr int SPAN_VALUES = 128 / OUTPUT_BYTES;  // neighbours in memory that a box covers
 
-constexpr int STAGING_BYTES = STAGING * 8192;
-constexpr int HALF_BYTES = STAGING_BYTES / 2;
-constexpr int PART_COLUMNS = HALF_BYTES / (BLOCK * OUTPUT_BYTES);  // of C, staged at once
+// What the rows of B have room for at once.
+constexpr int PART_COLUMNS = WGMMA_N * TILE_K * 2 / (BLOCK * OUTPUT_BYTES);
 constexpr int PARTS = WGMMA_N / PART_COLUMNS;
-static_assert(STAGING % 2 == 0 && PARTS >= 1 && WGMMA_N % PART_COLUMNS == 0);
 
 // A box of C: 64 rows x 128 bytes; of C^T: C_BOX_ROWS columns of C, 128 bytes of each.
 constexpr int C_BOX_ROWS = TRANSPOSED == 0 || PART_COLUMNS > 64 ? 64 : PART_COLUMNS;
 constexpr int C_BOX_BYTES = C_BOX_ROWS * 128;
 constexpr int ZERO_BYTES = 8192;
 static_assert(C_BOX_BYTES <= ZERO_BYTES);
-
-__device__ __forceinline__ void store_box(const TensorMap* map, uint32_t source, int32_t x,
-                                          int32_t y) {
-  if constexpr (SKIP_STORE != 0) return;
-  if constexpr (PASS_C == 0) {
-    tma_store_2d(map, source, x, y);
-  } else {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint"
-        " [%0, {%2, %3}], [%1], %4;" ::"l"(map),
-        "r"(source), "r"(x), "r"(y), "l"(policy)
-        : "memory");
-  }
-}
 
 // Calls store(box, row, column) for the boxes of 64 rows of C x COLUMNS, as they are staged.
 template <int COLUMNS, class Store>
@@ -77,11 +52,12 @@ __device__ __forceinline__ void for_each_box(Store store) {
 template <int COLUMNS>
 __device__ __forceinline__ void store_boxes(const TensorMap* c_map, uint32_t source, int step,
                                             int32_t first_row, int32_t first_column) {
+  if constexpr (SKIP_STORE != 0) return;
   for_each_box<COLUMNS>([&](int box, int row, int column) {
     int32_t along_m = first_row + row;
     int32_t along_n = first_column + column;
-    store_box(c_map, source + box * step, TRANSPOSED != 0 ? along_m : along_n,
-              TRANSPOSED != 0 ? along_n : along_m);
+    tma_store_2d(c_map, source + box * step, TRANSPOSED != 0 ? along_m : along_n,
+                 TRANSPOSED != 0 ? along_n : along_m);
   });
   tma_store_commit();
 }
@@ -97,7 +73,7 @@ __device__ __forceinline__ uint32_t pack_output(float low, float high) {
 // warpgroup holds rows 16 * (t / 32) + (t % 32) / 4 and that plus 8, columns 8 j + 2 (t % 4) and
 // the next (PTX ISA, wgmma, fragment D).
 template <int PART>
-__device__ __forceinline__ void stage_part(uint32_t half,
+__device__ __forceinline__ void stage_part(uint32_t place,
                                            const float (&accumulators)[WGMMA_N / 2]) {
   constexpr int COUNT = PART_COLUMNS / 2;
   const float* own = &accumulators[PART * COUNT];
@@ -114,12 +90,12 @@ __device__ __forceinline__ void stage_part(uint32_t half,
       if constexpr (TRANSPOSED == 0) {
         int chunk = j + lane / 16;
         uint32_t offset = (warp_row + lane % 16) * 128 + chunk % 8 * 16;
-        store_matrices(half + chunk / 8 * C_BOX_BYTES + swizzled<128>(offset), packed[0], packed[1],
-                       packed[2], packed[3]);
+        store_matrices(place + chunk / 8 * C_BOX_BYTES + swizzled<128>(offset), packed[0],
+                       packed[1], packed[2], packed[3]);
       } else {
         int column = (j + lane / 16) * 8 + lane % 8;
         uint32_t offset = column * 128 + (warp_row + lane / 8 % 2 * 8) * 2;
-        store_transposed(half + swizzled<128>(offset), packed[0], packed[1], packed[2], packed[3]);
+        store_transposed(place + swizzled<128>(offset), packed[0], packed[1], packed[2], packed[3]);
       }
     }
   } else {
@@ -129,14 +105,14 @@ __device__ __forceinline__ void stage_part(uint32_t half,
       int column = i / 4 * 8 + lane % 4 * 2;
       if constexpr (TRANSPOSED == 0) {
         uint32_t offset = row * 128 + column % SPAN_VALUES * 4;
-        uint32_t address = half + column / SPAN_VALUES * C_BOX_BYTES + swizzled<128>(offset);
+        uint32_t address = place + column / SPAN_VALUES * C_BOX_BYTES + swizzled<128>(offset);
         asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(own[i]), "f"(own[i + 1])
                      : "memory");
       } else {
         constexpr int BOXES_DOWN = BLOCK / SPAN_VALUES;
         uint32_t boxes = column / C_BOX_ROWS * BOXES_DOWN + row / SPAN_VALUES;
         uint32_t offset = column % C_BOX_ROWS * 128 + row % SPAN_VALUES * 4;
-        uint32_t box = half + boxes * C_BOX_BYTES;
+        uint32_t box = place + boxes * C_BOX_BYTES;
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(box + swizzled<128>(offset)), "f"(own[i])
                      : "memory");
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(box + swizzled<128>(offset + 128)),
@@ -147,12 +123,23 @@ __device__ __forceinline__ void stage_part(uint32_t half,
   }
 }
 
-// A consumer's staging memory. A half is written again when TMA has read what was stored from it
-// two parts before.
-struct Staging {
-  uint32_t memory;
-  int name;  // of the barrier that the warpgroup meets at, 1 .. 15
-  int half = 0;
+// Whether the phase of this parity is over; does not wait.
+__device__ __forceinline__ bool mbarrier_test(uint64_t* barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+// A consumer warpgroup's stores. It holds at most one slot.
+struct Output {
+  int name;                  // of the barrier that the warpgroup meets at, 1 .. 15
+  uint64_t* held = nullptr;  // the empty barrier of that slot
 
   // By the thread that stores, and knows what TMA has read.
   template <class Action>
@@ -166,25 +153,46 @@ struct Staging {
     asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
   }
 
+  // Gives the slot back, for all four warps: they met before the store began.
+  __device__ __forceinline__ void release() {
+    lead([&] { release_held(); });
+  }
+
+  // Waits for the next slot. Where that is not there yet, TMA has time to read the one held.
+  __device__ __forceinline__ void wait_full(uint64_t* full, uint32_t parity) {
+    lead([&] {
+      if (!mbarrier_test(full, parity)) release_held();
+    });
+    mbarrier_wait(full, parity);
+  }
+
+  // Stores the accumulators through `place` in a slot, which nobody else reads any more, and holds
+  // the slot.
   template <int PART = 0>
-  __device__ __forceinline__ void store(const TensorMap* c_map,
+  __device__ __forceinline__ void store(const TensorMap* c_map, uint32_t place, uint64_t* empty,
                                         const float (&accumulators)[WGMMA_N / 2], int32_t first_row,
                                         int32_t first_column) {
-    uint32_t place = memory + half * HALF_BYTES;
-    half ^= 1;
-    lead([] { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); });
+    if constexpr (PART > 0) lead([] { tma_store_wait_read(); });
     meet();
     stage_part<PART>(place, accumulators);
     fence_async_proxy();
     meet();
-    lead([&] {
-      store_boxes<PART_COLUMNS>(c_map, place, C_BOX_BYTES, first_row,
-                                first_column + PART * PART_COLUMNS);
-    });
-    if constexpr (PART + 1 < PARTS) store<PART + 1>(c_map, accumulators, first_row, first_column);
+    lead([&] { store_boxes<PART_COLUMNS>(c_map, place, C_BOX_BYTES, first_row, first_column); });
+    if constexpr (PART + 1 < PARTS)
+      store<PART + 1>(c_map, place, empty, accumulators, first_row, first_column + PART_COLUMNS);
+    else
+      held = empty;
   }
 
-  __device__ __forceinline__ void finish() const {
+  __device__ __forceinline__ static void finish() {
     lead([] { tma_store_wait(); });
+  }
+
+ private:
+  __device__ __forceinline__ void release_held() {
+    if (held == nullptr) return;
+    tma_store_wait_read();
+    mbarrier_arrive_many(held, WARPGROUP_THREADS / WARP_THREADS);
+    held = nullptr;
   }
 };

@@ -4,11 +4,6 @@
 
 #include "overlap_tile.cuh"
 
-// Whether short block rows are taken between long ones, so that stores and loads mix. The last
-// columns are taken longest first all the same, for an even end.
-#ifndef MIXED
-#define MIXED 0
-#endif
 // Whether all columns of a block row are taken before the next one, instead of all rows of a tile
 // of columns.
 #ifndef COLUMNS_FIRST
@@ -24,8 +19,6 @@ __device__ __forceinline__ TilePlace place_of(const RingArguments& arguments, in
   int32_t rows = arguments.row_count;
   int32_t column_tile = COLUMNS_FIRST != 0 ? index % arguments.column_tiles : index / rows;
   int32_t entry = COLUMNS_FIRST != 0 ? index / arguments.column_tiles : index % rows;
-  if (MIXED != 0 && COLUMNS_FIRST == 0 && column_tile + 1 < arguments.column_tiles)
-    entry = entry % 2 == 0 ? entry / 2 : rows - 1 - entry / 2;
   return {entry, column_tile * TILE_COLUMNS};
 }
 

@@ -13,7 +13,7 @@
 #define PAIRED 0
 #endif
 #ifndef STAGES
-#define STAGES 4
+#define STAGES 3
 #endif
 #ifndef INPUT_FP16
 #define INPUT_FP16 0
@@ -28,10 +28,6 @@
 #ifndef SKIP_PRODUCT
 #define SKIP_PRODUCT 0
 #endif
-// Whether the slices of B, which other tiles read again, are to be the last to leave L2.
-#ifndef KEEP_B
-#define KEEP_B 0
-#endif
 
 constexpr int BLOCK = 64;
 constexpr int CONSUMERS = 2;
@@ -40,6 +36,7 @@ constexpr int A_BLOCKS = PAIRED != 0 ? CONSUMERS : 1;  // in a slot
 constexpr int A_SPAN = TILE_K * 2;                     // bytes of a row of A, and its swizzle
 constexpr int A_BYTES = BLOCK * A_SPAN;
 constexpr int B_BYTES = TILE_K * TILE_COLUMNS * 2;
+constexpr int OWN_BYTES = PAIRED != 0 ? B_BYTES : B_BYTES / CONSUMERS;  // that a consumer reads
 constexpr int SLOT_BYTES = A_BLOCKS * A_BYTES + B_BYTES;
 constexpr int B_BOX_COLUMNS = TRANSPOSED == 0      ? SLICE_COLUMNS
                               : TILE_COLUMNS < 256 ? TILE_COLUMNS
@@ -49,44 +46,24 @@ static_assert(TILE_COLUMNS % B_BOX_COLUMNS == 0, "boxes of B fill a slot");
 static_assert(WGMMA_N >= 64, "B and C travel in rows of 128 bytes");
 static_assert(BLOCK % TILE_K == 0, "a block of A meets whole slots of B");
 
-// L2 keeps what is loaded so, of all lines, longest (PTX ISA, "createpolicy").
-__device__ __forceinline__ uint64_t keep_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ void load_b_box(uint32_t destination, const TensorMap* map,
-                                           uint64_t* barrier, int32_t x, int32_t y) {
-  if constexpr (KEEP_B == 0) {
-    tma_load_2d(destination, map, barrier, x, y);
-  } else {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination),
-        "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "l"(keep_policy())
-        : "memory");
-  }
-}
-
 // Fills a slot with columns part * TILE_K and on of a step's blocks of A, and the rows of B that
-// meet them. What lies outside of B arrives as zeros.
+// meet them. What lies outside of B arrives as zeros; a step without blocks loads nothing.
 __device__ __forceinline__ void load_slot(const RingArguments& arguments, uint32_t slot,
                                           uint64_t* full, const TileStep& step, int part,
                                           int32_t first_column) {
-  if constexpr (SKIP_LOAD != 0) {
+  int blocks = PAIRED != 0 ? (step.control & MULTIPLIES) + (step.control >> 1 & MULTIPLIES) : 1;
+  if (SKIP_LOAD != 0 || blocks == 0) {
     mbarrier_arrive(full);
     return;
   }
-  int blocks = PAIRED != 0 ? (step.control & MULTIPLIES) + (step.control >> 1 & 1) : 1;
   mbarrier_arrive_expect(full, blocks * A_BYTES + B_BYTES);
   int32_t row = step.block_column * BLOCK + part * TILE_K;
 #pragma unroll
   for (int box = 0; box < TILE_COLUMNS / B_BOX_COLUMNS; ++box) {
     uint32_t destination = slot + A_BLOCKS * A_BYTES + box * B_BOX_BYTES;
     int32_t column = first_column + box * B_BOX_COLUMNS;
-    load_b_box(destination, &arguments.b_map, full, TRANSPOSED != 0 ? row : column,
-               TRANSPOSED != 0 ? column : row);
+    tma_load_2d(destination, &arguments.b_map, full, TRANSPOSED != 0 ? row : column,
+                TRANSPOSED != 0 ? column : row);
   }
 #pragma unroll
   for (int index = 0; index < A_BLOCKS; ++index)
@@ -104,13 +81,17 @@ struct InputType<1> {
   using type = F16;
 };
 
+// Where the rows of B lie that consumer `index` reads.
+__device__ __forceinline__ uint32_t own_rows(uint32_t slot, int index) {
+  return slot + A_BLOCKS * A_BYTES + (PAIRED != 0 ? 0 : index * OWN_BYTES);
+}
+
 // accumulators (64 x WGMMA_N) = or += what consumer `index` has in the slot; waits for the result.
 __device__ __forceinline__ void multiply_slot(float (&accumulators)[WGMMA_N / 2], uint32_t slot,
                                               int index, bool begins) {
   using Input = InputType<INPUT_FP16>::type;
-  constexpr int OWN_BYTES = PAIRED != 0 ? 0 : B_BYTES / CONSUMERS;
   uint32_t a = slot + (PAIRED != 0 ? index * A_BYTES : 0);
-  uint32_t b = slot + A_BLOCKS * A_BYTES + index * OWN_BYTES;
+  uint32_t b = own_rows(slot, index);
   uint32_t accumulates = begins ? 0 : 1;
   pin_accumulators(accumulators);
   wgmma_fence();

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.gpu
 OVERLAP, PAIRED = VARIANTS["bcsr-overlap"], VARIANTS["bcsr-paired"]
 ORDINARY = [case for case in EDGE_CASES if case.scope != "named"]
 SHAPES = (
-    OVERLAP.with_constants(MIXED=0),
-    OVERLAP.with_constants(COLUMNS_FIRST=1, KEEP_B=1, PASS_C=1),
-    OVERLAP.with_constants(STAGE_K=64, STAGES=2),
-    OVERLAP.with_constants(WGMMA_N=128, STAGE_K=32, STAGES=9, STAGING=2),
-    PAIRED.with_constants(STAGE_K=64, STAGES=3),
-    PAIRED.with_constants(WGMMA_N=128, STAGE_K=64, STAGES=5, STAGING=2),
+    OVERLAP.with_constants(COLUMNS_FIRST=1),
+    OVERLAP.with_constants(STAGE_K=32, STAGES=6),
+    OVERLAP.with_constants(WGMMA_N=128, STAGES=5),
+    PAIRED.with_constants(STAGE_K=32, STAGES=9),
+    PAIRED.with_constants(WGMMA_N=128, STAGES=6),
+    PAIRED.with_constants(WGMMA_N=128, STAGE_K=32, STAGES=2),
 )
 
 
