@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from asyncsparse_lab.studies.ceilings import MeasuredCeilings
 
 _OUTPUT_BYTES: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
-_STEPS: Final = ("bcsr-opt3", "bcsr-overlap, rows in order", "bcsr-overlap", "bcsr-paired")
-
-
-def with_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add ``step``: the variant, and whether it takes block rows in the order of their length."""
-    found = rows.copy()
-    found["step"] = found["variant"]
-    if "params.mixed" in found:
-        in_order = (found["variant"] == "bcsr-overlap") & (found["params.mixed"] == 0)
-        found.loc[in_order, "step"] = _STEPS[1]
-    return found
 
 
 def chain_times(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
@@ -67,10 +56,9 @@ def floors(rows: pd.DataFrame) -> Table:
     ceilings = ceilings_for(rows)
     lines = []
     for case, own in rows[rows["role"] != "probe"].groupby("case", sort=False):
-        steps = with_steps(own)
-        dense = steps.loc[steps["variant"] == "dense", "median_us"]
+        dense = own.loc[own["variant"] == "dense", "median_us"]
         for name in KERNELS:
-            for _, row in steps[steps["step"] == name].iterrows():
+            for _, row in own[own["variant"] == name].iterrows():
                 parts = floor_parts(row, ceilings) if ceilings else {}
                 bound = max(parts, key=lambda part: parts[part], default=None)
                 floor = parts[bound] if bound else np.nan
@@ -100,12 +88,12 @@ def ladder(rows: pd.DataFrame) -> Table:
     chains = chain_times(rows)
     lines = []
     for case, own in rows[rows["role"] != "probe"].groupby("case", sort=False):
-        times = with_steps(own).set_index("step")["median_us"].astype(float)
+        times = own.set_index("variant")["median_us"].astype(float)
         before = None
-        for step in _STEPS:
+        for step in KERNELS:
             if step not in times:
                 continue
-            alone = chains.get((str(case), step.partition(",")[0]), {})
+            alone = chains.get((str(case), step), {})
             longest = max(alone, key=lambda chain: alone[chain], default=None)
             predicted = alone[longest] if longest else np.nan
             lines.append(
@@ -124,8 +112,7 @@ def ladder(rows: pd.DataFrame) -> Table:
     return Table(
         pd.DataFrame(lines),
         "One idea a step, each against the step before. Predicted: the longest of the kernel's "
-        "three chains, each run alone; that is perfect overlap. Rows in order: long block rows "
-        "first in all columns, so that loads come first and stores last.",
+        "three chains, each run alone; that is perfect overlap.",
     )
 
 
@@ -137,10 +124,10 @@ def speed(rows: pd.DataFrame) -> Drawing:
     from asyncsparse_lab.records.frame import ratios
     from asyncsparse_lab.studies import style
 
-    kernels = with_steps(rows[rows["role"] != "probe"])
+    kernels = rows[rows["role"] != "probe"]
     parts = []
     for name in KERNELS:
-        found = ratios(kernels, f"step == {name!r}", "variant == 'dense'").reset_index()
+        found = ratios(kernels, f"variant == {name!r}", "variant == 'dense'").reset_index()
         parts.append(found.assign(variant=name))
     speeds = pd.concat(parts)
     names = list(dict.fromkeys(kernels.sort_values(["layout", "dtype_in", "matrix", "n"])["case"]))

@@ -79,9 +79,8 @@ def make_b(kind, k, n=N, layout="rows", seed=1):
     """Return B and its values in float64, as rounded."""
     import cupy
 
-    values = round_to_bfloat16(
-        np.random.default_rng(seed).standard_normal((k, n)).astype(np.float32)
-    )
+    normal = np.random.default_rng(seed).standard_normal((k, n))
+    values = round_to_bfloat16(normal.astype(np.float32))
     if layout == "columns":
         host = np.asfortranarray(values)
     else:
@@ -91,8 +90,7 @@ def make_b(kind, k, n=N, layout="rows", seed=1):
     memory = host.T if layout == "columns" else (host if host.base is None else host.base)
     library, _, dtype = kind.partition("-")
     if library == "cupy":
-        stored = bfloat16_bits(memory) if dtype == "bits" else memory.astype(dtype)
-        array = cupy.asarray(stored)
+        array = cupy.asarray(bfloat16_bits(memory) if dtype == "bits" else memory.astype(dtype))
     else:
         torch = pytest.importorskip("torch")
         array = torch.tensor(memory, device="cuda").to(getattr(torch, dtype))
@@ -178,8 +176,7 @@ def test_out_alpha_and_beta(A, b_kind, layout, out_dtype, alpha, beta):
     assert plan(B, out, alpha=alpha, beta=beta) is out
     found, dtype = to_host(out)
     expected = alpha * (A.astype(np.float64) @ values) + beta * before
-    largest = np.abs(expected).max()
-    tolerance = largest * (2.0**-8 if dtype == "bfloat16" else 1e-5)
+    tolerance = np.abs(expected).max() * (2.0**-8 if dtype == "bfloat16" else 1e-5)
     np.testing.assert_allclose(found, expected, rtol=2.0**-7, atol=tolerance)
 
 
@@ -397,7 +394,6 @@ def test_blocks_of_torch_are_read_where_they_are(A):
     check(plan @ B, A, values[:K])
     matrix.values().mul_(2)  # in place: nothing has to be told
     check(plan @ B, 2 * A, values[:K])
-    plan.update_values(torch.sparse_bsr_tensor(
-        matrix.crow_indices(), matrix.col_indices(), 2 * matrix.values(), size=matrix.shape
-    ))  # fmt: skip
+    new = matrix.crow_indices(), matrix.col_indices(), 2 * matrix.values()
+    plan.update_values(torch.sparse_bsr_tensor(*new, size=matrix.shape))
     check(plan @ B, 4 * A, values[:K])

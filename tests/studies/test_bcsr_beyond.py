@@ -65,10 +65,10 @@ def test_bytes_follow_from_the_tiles() -> None:
 
 def test_each_case_has_the_kernels_that_take_it() -> None:
     by_name = {case.name: case for case in bcsr_beyond.cases()}
-    assert len(by_name) == len(bcsr_beyond.cases()) >= 12
+    assert len(by_name) == len(bcsr_beyond.cases()) == 14
     plain = by_name["gate_proj-keep10-uniform-s0-n4096"]
     turned = by_name["gate_proj-keep10-uniform-s0-n4096-column-major"]
-    assert len(bcsr_beyond.kernels_of(plain)) == 4
+    assert [kernel.name for kernel in bcsr_beyond.kernels_of(plain)] == list(bcsr_beyond.KERNELS)
     assert {kernel.name for kernel in bcsr_beyond.kernels_of(turned)} == set(bcsr_beyond.PROBED)
 
 
@@ -83,17 +83,14 @@ def made_up_frame() -> Any:
     records = []
     for case in bcsr_beyond.cases():
         records.append(record(case, "cublas", "dense", 600.0, "library"))
-        records.append(record(case, "asyncsparse", "bcsr-overlap", 150.0, mixed=0))
-        records.append(record(case, "asyncsparse", "bcsr-overlap", 130.0, mixed=1))
-        records.append(record(case, "asyncsparse", "bcsr-paired", 120.0, mixed=1))
+        records.append(record(case, "asyncsparse", "bcsr-overlap", 130.0))
+        records.append(record(case, "asyncsparse", "bcsr-paired", 120.0))
         if case.params == {"dtype_in": "bfloat16", "dtype_out": "bfloat16", "layout": "row-major"}:
             records.append(record(case, "asyncsparse", "bcsr-opt3", 220.0))
         for name in bcsr_beyond.PROBED:
             for us, (_, skipped) in zip((100, 40, 90), bcsr_beyond.CHAINS.items(), strict=True):
                 params = {skip.lower(): 1 for skip in skipped}
-                records.append(
-                    record(case, "asyncsparse", name, us, "probe", **{"mixed": 1, **params})
-                )
+                records.append(record(case, "asyncsparse", name, us, "probe", **params))
     return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
 
 
@@ -107,8 +104,8 @@ def test_the_picture_and_the_tables(draw_in_theme: Callable[..., dict[str, Any]]
 
     steps = items["ladder"].data
     one = steps[steps["case"] == "bcsstk16-n4096"].set_index("step")
-    assert list(one["measured, us"]) == [220.0, 150.0, 130.0, 120.0]
-    assert one.loc["bcsr-overlap", "won"] == pytest.approx(150 / 130)
+    assert list(one["measured, us"]) == [220.0, 130.0, 120.0]
+    assert one.loc["bcsr-overlap", "won"] == pytest.approx(220 / 130)
     assert one.loc["bcsr-paired", "predicted, us"] == 100.0
     assert one.loc["bcsr-paired", "predicted to win"] == pytest.approx(1.3)
     assert one.loc["bcsr-paired", "longest"] == "loads"
