@@ -33,19 +33,17 @@ def cluster_sweep() -> list[Variant]:
 def pipelined_builds() -> list[Variant]:
     """Return the pipelined WCSR kernel in the tiles that are chosen from, the table's first."""
     kernel = VARIANTS["wcsr-pipelined"]
-    names = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "STAGES", "PRODUCERS", "MINIMUM_CTAS", "STAGE_K")
+    names = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "STAGES", "PRODUCERS", "MINIMUM_CTAS")
     return [
         kernel.with_constants(**dict(zip(names, values, strict=True)))
         for values in (
-            (64, 128, 1, 4, 4, 2, 64),
-            (64, 128, 1, 3, 2, 3, 64),
-            (64, 64, 1, 3, 4, 4, 64),
-            (64, 256, 1, 5, 2, 2, 32),
-            (64, 128, 2, 5, 2, 2, 32),
-            (128, 128, 1, 3, 2, 2, 64),
-            (128, 64, 1, 3, 2, 3, 64),
-            (128, 256, 1, 4, 4, 1, 64),
-            (256, 128, 1, 4, 4, 1, 64),
+            (64, 128, 1, 3, 2, 3),
+            (64, 128, 1, 4, 4, 2),
+            (64, 64, 1, 3, 4, 4),
+            (64, 128, 2, 2, 2, 2),
+            (128, 128, 1, 3, 2, 2),
+            (128, 256, 1, 4, 4, 1),
+            (256, 128, 1, 4, 4, 1),
         )
     ]
 

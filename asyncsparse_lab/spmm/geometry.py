@@ -171,14 +171,12 @@ def pipelined_geometry(constants: Constants) -> Geometry:
         The constants do not fit together, or not so many blocks fit on an SM.
     """
     height, wgmma_n, producers = (constants[key] for key in ("HEIGHT", "WGMMA_N", "PRODUCERS"))
-    stages, stage_k, ctas = (constants[key] for key in ("STAGES", "STAGE_K", "MINIMUM_CTAS"))
-    groups = constants["COLUMN_GROUPS"]
+    groups, stages, ctas = (constants[key] for key in ("COLUMN_GROUPS", "STAGES", "MINIMUM_CTAS"))
     columns = groups * wgmma_n
     for name, value, offered in (
         ("HEIGHT", height, (64, 128, 256)),
         ("WGMMA_N", wgmma_n, (64, 128, 256)),
         ("COLUMN_GROUPS", groups, [count for count in (1, 2) if count * wgmma_n <= 256]),
-        ("STAGE_K", stage_k, (32, 64)),
         # A producer warp copies whole rows, several at once where they are short, of the
         # 16 / PRODUCERS that are its own.
         ("PRODUCERS", producers, [count for count in (2, 4, 8) if count <= columns // 16]),
@@ -192,7 +190,7 @@ def pipelined_geometry(constants: Constants) -> Geometry:
             f"MINIMUM_CTAS = {ctas} of {threads} threads leave {registers} registers a thread, and "
             f"WGMMA_N = {wgmma_n} needs {wgmma_n // 2 + 26}: use fewer blocks or producers"
         )
-    slot_bytes = 2 * stage_k * (height + columns)
+    slot_bytes = 2 * BLOCK * (height + columns)
     room = SM_SHARED_BYTES // ctas - 1024 - STATIC_BYTES - ALIGNMENT_BYTES
     if stages > room // slot_bytes:
         raise InputError(
@@ -209,7 +207,6 @@ def pipelined_geometry(constants: Constants) -> Geometry:
         tile_columns=columns,
         slice_columns=0,
         shared_bytes=stages * slot_bytes + ALIGNMENT_BYTES,
-        stage_k=stage_k,
     )
 
 

@@ -27,7 +27,7 @@ TASK: Final = np.dtype(
 )
 """Mirror of ``WindowTask``."""
 
-_LEAST_PIECE: Final = 1024  # columns; to write a partial tile and read it again is not for nothing
+_LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and read a partial tile
 
 
 class WindowArguments(ctypes.Structure):
@@ -159,8 +159,8 @@ class WindowPieces:
 def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
     """Return at how many columns windows are cut, 0 for not at all.
 
-    Thread blocks are handed out longest first, so only a window longer than the average load of
-    a place keeps others waiting; one of half of it already rounds the end unevenly.
+    Thread blocks are handed out longest first, so only a window much longer than the average load
+    of a place keeps others waiting.  Shorter ones stay whole, since a cut is not for nothing.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
     if not len(columns):
         return 0
     fair = int(columns.sum()) * column_tiles // places
-    limit = -(-max(fair // 2, _LEAST_PIECE) // 16) * 16
+    limit = -(-max(fair, _LEAST_PIECE) // 16) * 16
     return limit if int(columns.max()) > 3 * limit // 2 else 0
 
 

@@ -40,7 +40,7 @@ OUTPUTS: Final = ("bfloat16", "float32")
 SECONDS: Final = 0.02
 """For each contender; a fast one has its 32 samples by then, a slow one takes 10."""
 
-_TILE: Final = ("HEIGHT", "WGMMA_N", "STAGES", "PRODUCERS", "MINIMUM_CTAS")
+_TILE: Final = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "STAGES", "PRODUCERS", "MINIMUM_CTAS")
 PAPER: Final = ("bcsr-opt3", "wcsr-paper", "wcsr-paper-unsplit")
 CONFIGURATIONS: Final[tuple[tuple[str, dict[str, int], dict[str, int]], ...]] = (
     ("bcsr-overlap", {}, {}),
@@ -50,10 +50,10 @@ CONFIGURATIONS: Final[tuple[tuple[str, dict[str, int], dict[str, int]], ...]] = 
     *(
         ("wcsr-pipelined", dict(zip(_TILE, tile, strict=True)), {})
         for tile in (
-            (64, 64, 3, 2, 4),
-            (64, 256, 5, 4, 1),
-            (128, 128, 3, 2, 2),
-            (256, 128, 4, 4, 1),
+            (64, 64, 1, 3, 4, 4),
+            (64, 128, 2, 2, 2, 2),
+            (128, 128, 1, 3, 2, 2),
+            (128, 256, 1, 4, 4, 1),
         )
     ),
 )

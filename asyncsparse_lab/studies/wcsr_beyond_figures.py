@@ -26,7 +26,7 @@ RIVALS: Final = (
     ("dense cuBLAS", DENSE),
     ("best of all libraries", BEST),
 )
-TILE: Final = ("window", "wgmma_n", "stages", "producers", "minimum_ctas")
+TILE: Final = ("window", "wgmma_n", "column_groups", "stages", "producers", "minimum_ctas")
 """Parameters that tell the pipelined kernel's tiles apart."""
 
 
@@ -43,8 +43,8 @@ def label(matrix: str) -> str:
 
 def tile_name(params: dict[str, Any]) -> str:
     """Return a configuration in words, such as ``64 x 128, 4 stages, 4 producers, 2 blocks``."""
-    height, wgmma_n, stages, producers, ctas = (int(params[name]) for name in TILE)
-    return f"{height} x {wgmma_n}, {stages} stages, {producers} producers, {ctas} a SM"
+    height, wgmma_n, groups, stages, producers, ctas = (int(params[name]) for name in TILE)
+    return f"{height} x {groups * wgmma_n}, {stages} stages, {producers} producers, {ctas} a SM"
 
 
 def _tiles(rows: pd.DataFrame) -> pd.DataFrame:

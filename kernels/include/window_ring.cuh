@@ -133,10 +133,10 @@ struct Producer {
   }
 };
 
-// What a producer warp does from its wait for a slot until its copies are on their way bounds the
-// gather (without products and stores it took four fifths of the time), so the indices are read two
-// stages ahead and handed to their lanes before the wait, and whole stages have a path without any
-// condition: a copy of fewer than 16 bytes costs ten instructions more.
+// What a producer warp does between its wait for a slot and the arrival of its copies bounds the
+// gather. So indices are read two stages ahead and handed to their lanes before the wait, and whole
+// stages have a path without conditions: ptxas computes the size of a copy that may have fewer than
+// 16 bytes into its address, in ten instructions.
 __device__ __forceinline__ void produce(const WindowArguments& arguments, const WindowTile& tile,
                                         WindowRing& ring, uint32_t stages) {
   const Producer self(arguments, tile);

@@ -22,7 +22,8 @@ TWO_PIECES = {64: 288, 128: 448, 256: 528}
 
 
 def name_of(variant: Variant) -> str:
-    return "x".join(str(variant.constants[name]) for name in ("HEIGHT", "WGMMA_N", "MINIMUM_CTAS"))
+    names = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "MINIMUM_CTAS")
+    return "x".join(str(variant.constants[name]) for name in names)
 
 
 @pytest.mark.parametrize("variant", pipelined_builds(), ids=name_of)
@@ -35,6 +36,17 @@ def test_every_tile_passes_the_edge_cases(variant: Variant, dtype_out: str) -> N
             if outcome.fault:
                 faults[outcome.case, str(kernel.options)] = outcome.fault
     assert faults == {}
+
+
+@pytest.mark.parametrize("dtype_out", ["float16", "float32"])
+def test_float16_passes_the_edge_cases(dtype_out: str) -> None:
+    pieces = PIPELINED.with_options(max_cols_per_task=64)
+    outcomes = [
+        outcome
+        for kernel in (PIPELINED, pieces)
+        for outcome in verify_build(kernel, dtype_out, ORDINARY, dtype_in="float16")
+    ]
+    assert {outcome.case: outcome.fault for outcome in outcomes if outcome.fault} == {}
 
 
 @pytest.mark.parametrize("deterministic", [0, 1])

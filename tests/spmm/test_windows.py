@@ -120,7 +120,7 @@ def test_windows_are_cut_where_one_would_be_waited_for() -> None:
     limit = choose_limit(skewed, column_tiles=8, places=264)
     fair = int(skewed[-1]) * 8 // 264
     assert limit % 16 == 0
-    assert 1024 <= limit < max(fair, 1040)
+    assert fair <= limit < fair + 16
     assert choose_limit(np.array([0, 320]), column_tiles=1, places=264) == 0, "pieces of no length"
     assert choose_limit(np.array([0]), column_tiles=1, places=264) == 0
 
@@ -153,13 +153,15 @@ def test_as_many_blocks_fit_on_an_sm_as_a_build_says() -> None:
     [
         ({"HEIGHT": 192}, "HEIGHT = 192: use one of 64, 128, 256"),
         ({"WGMMA_N": 32}, "WGMMA_N = 32: use one of 64, 128, 256"),
-        ({"STAGE_K": 16}, "STAGE_K = 16"),
         ({"WGMMA_N": 64, "PRODUCERS": 8}, "PRODUCERS = 8: use one of 2, 4"),
-        ({"MINIMUM_CTAS": 3}, "leave 80 registers a thread, and WGMMA_N = 128 needs 90"),
-        ({"STAGES": 5}, "STAGES = 5 of 24576 bytes do not fit 2 times on an SM: use at most 4"),
+        ({"PRODUCERS": 4}, "leave 80 registers a thread, and WGMMA_N = 128 needs 90"),
+        ({"STAGES": 4}, "STAGES = 4 of 24576 bytes do not fit 3 times on an SM: use at most 3"),
         ({"COLUMN_GROUPS": 4}, "COLUMN_GROUPS = 4: use one of 1, 2"),
         ({"WGMMA_N": 256, "COLUMN_GROUPS": 2}, "COLUMN_GROUPS = 2: use one of 1"),
-        ({"HEIGHT": 256, "MINIMUM_CTAS": 1, "STAGES": 2}, "cannot hold 256 x 128 of C: use at"),
+        (
+            {"HEIGHT": 256, "MINIMUM_CTAS": 1, "PRODUCERS": 4, "STAGES": 2},
+            "cannot hold 256 x 128 of C: use at",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_is_compiled(
@@ -177,7 +179,7 @@ def test_no_instruments() -> None:
 
 
 def test_records_say_how_tall_the_windows_are() -> None:
-    tall = PIPELINED.with_constants(HEIGHT=128, STAGES=3, PRODUCERS=2)
+    tall = PIPELINED.with_constants(HEIGHT=128, MINIMUM_CTAS=2)
     assert Ours(tall).params["window"] == 128
     assert VARIANTS["wcsr-paper"].params["window"] == 64
     assert Ours(PIPELINED).params["max_cols_per_task"] == -1
