@@ -15,7 +15,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -39,19 +38,6 @@ from asyncsparse_lab.studies.lsmr_common import (
     stand_in,
 )
 from asyncsparse_lab.studies.lsmr_scaling import copy_rate, iteration_bytes
-
-EXTRA: dict[int, dict[str, int]] = {0: {}}
-
-
-@dataclass(frozen=True)
-class Variant(Geometry):
-    """A geometry with further macros."""
-
-    extra: int = 0
-
-    def constants(self, dtype: Any, rhs: int) -> dict[str, int]:
-        """Return the macros with those of EXTRA."""
-        return {**Geometry.constants(self, dtype, rhs), **EXTRA[self.extra]}
 
 
 def main() -> None:
@@ -81,17 +67,10 @@ def main() -> None:
 
 
 def small_geometries() -> Iterator[Geometry]:
-    """Geometries of the stand-ins: grids, then clusters; rows shared out by steps or by slices."""
-    for slice_cost in (3, 16, 64):
-        for blocks, threads in ((33, 640), (66, 640), (82, 640), (82, 384)):
-            yield Geometry(blocks, threads, staged=True, batched=1, slice_cost=slice_cost)
-        for threads in (640, 768, 1024):
-            yield Geometry(16, threads, staged=True, batched=2, cluster=True, slice_cost=slice_cost)
-        yield Geometry(
-            16, 640, staged=True, together=2, batched=1, cluster=True, slice_cost=slice_cost
-        )
-    yield Geometry(16, 1024, staged=True, batched=0, cluster=True, slice_cost=64)
-    yield Geometry(8, 1024, staged=True, batched=2, cluster=True, slice_cost=64)
+    """Geometries of the stand-ins: grids, then clusters."""
+    for blocks in (33, 66, 99):
+        yield Geometry(blocks, 640, staged=True, batched=1)
+    yield Geometry(16, 640, staged=True, batched=2, cluster=True)
 
 
 def large_geometries() -> Iterator[Geometry]:
@@ -100,15 +79,8 @@ def large_geometries() -> Iterator[Geometry]:
     yield Geometry(132, 640, staged=True, together=2)
     yield Geometry(132, 640, staged=True, batched=1)
     yield Geometry(132, 640, staged=True, batched=2)
-    for threads, together in ((736, 1), (640, 2)):
-        for slice_cost in (3, 8, 16, 32):
-            yield Variant(132, threads, False, together, ring_steps=32, slice_cost=slice_cost)
-    yield Variant(132, 736, False, 1, ring_steps=32, slice_cost=12, batched=2)
-    for extra in ({"MIXED": 1}, {"CHUNK": 16}, {"ONCE": 0}):
-        EXTRA[len(EXTRA)] = extra
-        yield Variant(132, 736, False, ring_steps=32, slice_cost=12, extra=len(EXTRA) - 1)
-    for slice_cost in (12, 32):
-        yield Variant(132, 640, False, 2, slice_cost=slice_cost)
+    for threads, slice_cost in ((736, 12), (736, 10), (736, 16), (704, 12), (672, 12)):
+        yield Geometry(132, threads, staged=False, ring_steps=32, slice_cost=slice_cost)
 
 
 def compile_all() -> None:
@@ -228,7 +200,7 @@ def tune(name: str) -> None:
     best: tuple[float, Any] = (np.inf, None)
     chosen = prepare(A).geometry()
     results: dict[str, list[str]] = {}
-    for lane_steps in (8, 4):
+    for lane_steps in (8,):
         for geometry in (chosen, *small_geometries()):
             name_of = ("chosen " if geometry is chosen else "") + short(geometry)
             try:
@@ -247,7 +219,7 @@ def tune(name: str) -> None:
             except Exception as error:
                 text = f"{type(error).__name__}: {str(error)[:60]}"
             results.setdefault(name_of, []).append(text)
-    print(f"{name}: us/it of the kernel with lane steps 8, 4")
+    print(f"{name}: us/it of the kernel")
     for name_of, texts in results.items():
         print(f"  {name_of:34s} " + "  ".join(texts), flush=True)
     wall = median_ms(lambda: lsmr(best[1], b, **OPTIONS))
@@ -262,9 +234,8 @@ def short(geometry: Geometry) -> str:
     """Return a geometry in a few letters."""
     text = f"{geometry.blocks}x{geometry.threads} t{geometry.together}"
     text += " staged" * geometry.staged + f" b{geometry.batched}" + " cluster" * geometry.cluster
-    text += f" ring {geometry.ring_steps}" * geometry.streamed + " stays" * geometry.matrix_stays
+    text += f" ring {geometry.ring_steps}" * geometry.streamed
     text += f" c{geometry.slice_cost}" * (geometry.slice_cost != 3)
-    text += "".join(f" {k}={v}" for k, v in EXTRA[getattr(geometry, "extra", 0)].items())
     return text
 
 

@@ -48,7 +48,6 @@ class SolveArguments(ctypes.Structure):
         ("conlim", ctypes.c_double),
         ("maxiter", ctypes.c_int32),
         ("spin_limit", ctypes.c_uint32),
-        ("matrix_stays", ctypes.c_int32),
     )
 
 

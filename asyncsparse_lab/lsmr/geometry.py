@@ -9,7 +9,7 @@ four clusters took on both stand-ins on an H200 (all within 0.3 us of 4.7 to 8.6
   both directions (a chain of dependent loads), and on a grid 0.022 for every slice of a block.
 
 A cluster of 16 blocks is best up to some 600 slices, half of the SMs up to some 3000.  What does
-not fit into shared memory streams through it, or is read by threads where it stays in the L2 cache.
+not fit into shared memory streams through it.
 Registers are shared out by quarters of an SM, so blocks of 256, 384 and 640 threads have the most
 warps for what a thread needs.
 """
@@ -50,7 +50,6 @@ _QUARTERS = 4  # grids that are tried: quarters of the SMs
 _GRID_US, _BLOCK_US, _SLICE_IN_TURN_US, _SLICE_OF_BLOCK_US = 3.95, 0.0143, 0.653, 0.0222
 _CLUSTER_US, _CLUSTER_SLICE_US = 3.2, 0.68
 _CLUSTER_SM = 64  # an instance of fewer SMs need not have 16 of them in one cluster's reach
-_L2_SHARE = 0.7  # that a matrix may have of the L2 cache to stay there
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,6 @@ class Geometry:
     ring_steps : int
         Where it is not 0, each warp streams its slices through a ring of so many steps: a power
         of two, at least 16; a slice at a time.  Compute capability 9.0; one right-hand side.
-    matrix_stays : bool
-        Whether the matrix, streamed, is to stay in the L2 cache between the iterations.
     cluster : bool
         Whether all blocks are one cluster, of 16 at most.  Compute capability 9.0.
     slice_cost : int
@@ -93,7 +90,6 @@ class Geometry:
     blocks_per_sm: int = 1
     batched: int = 0
     ring_steps: int = 0
-    matrix_stays: bool = False
     cluster: bool = False
     slice_cost: int = SLICE_COST
 
@@ -150,7 +146,8 @@ class Geometry:
 def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
-    heads, barriers, rest = 2 * WARP * 4, 8 * (steps // 8), 8 + 2 * 24 + 12
+    chunks = steps // (8 if steps < 32 else 16)
+    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 24 + 12
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
 
@@ -161,7 +158,6 @@ def choose_geometry(
     rhs: int,
     *,
     capability: tuple[int, int] = (8, 0),
-    l2_bytes: int = 0,
 ) -> Geometry:
     """Choose grid, block and staging.
 
@@ -177,15 +173,12 @@ def choose_geometry(
         Right-hand sides solved together.
     capability : (int, int)
         Compute capability: 9.0 has clusters and bulk copies.
-    l2_bytes : int
-        Size of the L2 cache.
 
     Returns
     -------
     Geometry
         The fastest by the model among those whose blocks hold their part of the matrix in shared
-        memory; if it fits into none, a grid that fills the GPU, and streams what does not stay in
-        the L2 cache, where the GPU can.
+        memory; if it fits into none, a grid that fills the GPU, and streams where it can.
     """
     best, best_us = None, np.inf
     modern = capability >= (9, 0)
@@ -197,8 +190,7 @@ def choose_geometry(
         return best
     if rhs > 1:
         return Geometry(sm_count, FEW_THREADS, staged=False)
-    stays = plan.forward.nbytes + plan.adjoint.nbytes < _L2_SHARE * l2_bytes
-    if modern and not stays:
+    if modern:
         return _streaming(plan.dtype, sm_count)
     return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
 
@@ -255,10 +247,11 @@ def check_geometry(geometry: Geometry) -> None:
     if geometry.together not in (1, 2):
         raise InputError(f"together={geometry.together}: give 1 or 2")
     steps = geometry.ring_steps
-    least = MIN_RING_STEPS * geometry.together
-    if steps and (steps < least or steps & (steps - 1) or geometry.staged):
+    alone = not geometry.staged and geometry.together == 1
+    if steps and (steps < MIN_RING_STEPS or steps & (steps - 1) or not alone):
         raise InputError(
-            f"ring_steps={steps}: give a power of two, at least {least}, with staged=False"
+            f"ring_steps={steps}: give a power of two, at least {MIN_RING_STEPS}, with "
+            "staged=False and together=1"
         )
     if geometry.blocks < 1:
         raise InputError(f"blocks={geometry.blocks}: give at least 1")

@@ -96,7 +96,6 @@ class PersistentMatrix(PreparedMatrix):
             facts.shared_bytes_per_block - 4096,
             rhs,
             capability=facts.capability,
-            l2_bytes=facts.l2_bytes,
         )
 
     def group(self, rhs: int) -> Group:
@@ -144,7 +143,6 @@ class PersistentMatrix(PreparedMatrix):
         outcomes = host_array((rhs, len(OUTCOME_FIELDS)))
         arguments.outcomes = outcomes.ctypes.data
         arguments.spin_limit = SPIN_LIMIT
-        arguments.matrix_stays = int(geometry.matrix_stays)
         # A cluster's blocks run at the same time anyway.
         together = not geometry.cluster
         launch = kernel.prepare(

@@ -297,7 +297,6 @@ def geometry_params(geometry: Geometry) -> dict[str, Any]:
         "batched": geometry.batched,
         "cluster": geometry.cluster,
         "ring_steps": geometry.ring_steps,
-        "matrix_stays": geometry.matrix_stays,
         "slice_cost": geometry.slice_cost,
     }
 

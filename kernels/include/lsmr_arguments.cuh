@@ -116,5 +116,4 @@ struct LsmrArguments {
   double conlim;
   int32_t maxiter;
   uint32_t spin_limit;
-  int32_t matrix_stays;  // in the L2 cache; otherwise its lines make room for the vectors first
 };

@@ -123,8 +123,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows<TOGETHER>(g, stream, FORWARD, g.v, place.lane, before, after,
-                        [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
+  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after,
+              [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
   ask_for_own_state();
 #else
   for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
@@ -136,8 +136,8 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows<TOGETHER>(g, stream, ADJOINT, g.u, place.lane, before, after,
-                        [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
+  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after,
+              [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
   ask_for_own_u();
 #else
   for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,
@@ -166,11 +166,10 @@ __device__ __forceinline__ void Solver::ask_for_own_state() const {
 }
 __device__ __forceinline__ void Solver::ask_for_state(int32_t begin, int32_t end) const {
 #if STREAMED
-  const uint64_t once = ONCE ? evict_first() : evict_normal();
   ask_ahead(g.v, begin, end);
 #pragma unroll
   for (int which = 0; which < 3; ++which) {
-    ask_ahead(g.state, which * state.stride + begin, which * state.stride + end, once);
+    ask_ahead(g.state, which * state.stride + begin, which * state.stride + end);
   }
 #endif
 }
@@ -258,9 +257,9 @@ __device__ bool Solver::iterate() {
 #pragma unroll
             for (int r = 0; r < RHS; ++r) {
               own.v[r] = g.v[size_t(row) * RHS + r];
-              own.h[r] = state.load(H, row, r);
-              own.hbar[r] = state.load(HBAR, row, r);
-              own.x[r] = state.load(X, row, r);
+              own.h[r] = state.at(H, row, r);
+              own.hbar[r] = state.at(HBAR, row, r);
+              own.x[r] = state.at(X, row, r);
             }
             return own;
           },
@@ -268,10 +267,10 @@ __device__ bool Solver::iterate() {
 #pragma unroll
             for (int r = 0; r < RHS; ++r) {
               const Real hbar = own.h[r] - hbar_factor[r] * own.hbar[r];
-              state.store(HBAR, row, r, hbar);
-              state.store(H, row, r, own.v[r] * by_alpha[r] - h_factor[r] * own.h[r]);
+              state.at(HBAR, row, r) = hbar;
+              state.at(H, row, r) = own.v[r] * by_alpha[r] - h_factor[r] * own.h[r];
               const Real x = moves[r] ? own.x[r] + step[r] * hbar : own.x[r];
-              state.store(X, row, r, x);
+              state.at(X, row, r) = x;
               square_x[r] += double(x) * double(x);
               const Real v = sums[r] * by_beta[r] - by_v[r] * own.v[r];
               g.v[size_t(row) * RHS + r] = v;

@@ -65,15 +65,8 @@ __device__ __forceinline__ T load_entry(const T* p) {
   return __ldg(p);
 #endif
 }
-// Likewise, where the block's own copy is meant.
-template <class T>
-__device__ __forceinline__ T load_own_entry(const T* p) {
-#if STREAMED
-  return *p;
-#else
-  return load_entry(p);
-#endif
-}
+
+constexpr uint32_t MANY_STEPS = 8;  // that are multiplied at a time
 
 struct Nothing {
   __device__ __forceinline__ void operator()() const {}
@@ -132,16 +125,13 @@ __device__ __forceinline__ Sum sum_steps(const int32_t* columns, const Real* val
   Gathered gathered[STEPS];
   Sum sum = 0;
 #pragma unroll
-  for (int k = 0; k < STEPS; ++k) gathered[k] = x[load_own_entry(columns + k * WARP_THREADS)];
+  for (int k = 0; k < STEPS; ++k) gathered[k] = x[load_entry(columns + k * WARP_THREADS)];
 #pragma unroll
   for (int k = 0; k < STEPS; ++k) {
-    sum +=
-        static_cast<Sum>(load_own_entry(values + k * WARP_THREADS)) * static_cast<Sum>(gathered[k]);
+    sum += static_cast<Sum>(load_entry(values + k * WARP_THREADS)) * static_cast<Sum>(gathered[k]);
   }
   return sum;
 }
-
-constexpr uint32_t MANY_STEPS = 8;  // that are multiplied at a time
 
 template <class Sum, class Gathered>
 __device__ __forceinline__ Sum sum_exactly(const int32_t* columns, const Real* values,

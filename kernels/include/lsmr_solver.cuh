@@ -9,10 +9,6 @@
 #include "lsmr_stream.cuh"
 #endif
 
-#ifndef ONCE
-#define ONCE 1
-#endif
-
 struct Shared {
   Exchange exchange;
   Scalars scalars[RHS];
@@ -35,22 +31,6 @@ struct StateMemory {
   int32_t first_row;
   __device__ __forceinline__ Real& at(int32_t which, int32_t row, int32_t r) const {
     return base[which * stride + size_t(row - first_row) * RHS + r];
-  }
-  // In an iteration. Each element is used once in it, so it must not cost the vectors that are
-  // gathered their place in the L2 cache.
-  __device__ __forceinline__ Real load(int32_t which, int32_t row, int32_t r) const {
-#if STREAMED && ONCE
-    return __ldcs(&at(which, row, r));
-#else
-    return at(which, row, r);
-#endif
-  }
-  __device__ __forceinline__ void store(int32_t which, int32_t row, int32_t r, Real value) const {
-#if STREAMED && ONCE
-    __stcs(&at(which, row, r), value);
-#else
-    at(which, row, r) = value;
-#endif
   }
 };
 enum { H = 0, HBAR = 1, X = 2 };

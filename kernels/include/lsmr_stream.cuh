@@ -12,29 +12,18 @@
 #include "lsmr_product.cuh"
 #include "mbarrier.cuh"
 
-#ifndef CHUNK
-#define CHUNK 8
-#endif
-#ifndef MIXED
-#define MIXED 0
-#endif
-constexpr uint32_t CHUNK_STEPS = CHUNK;
+constexpr uint32_t CHUNK_STEPS = RING_STEPS < 32 ? 8 : 16;
 constexpr uint32_t CHUNKS = RING_STEPS / CHUNK_STEPS;
 constexpr uint32_t STEP_BYTES = WARP_THREADS * (sizeof(int32_t) + sizeof(Real));
 constexpr int32_t ROWS_AHEAD = 1024;  // of the vectors that a warp owns, asked into the L2 cache
-static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1);
-// What a warp multiplies at a time begins anywhere in a chunk.
-static_assert(RING_STEPS >= TOGETHER * 8 + CHUNK_STEPS);
+static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1 && TOGETHER == 1);
+// A slice begins anywhere in a chunk.
+static_assert(RING_STEPS >= MANY_STEPS + CHUNK_STEPS);
 
-// Policies of the L2 cache (PTX ISA, "createpolicy").
+// The lines of the matrix make room first, so that the vectors stay in the L2 cache.
 __device__ __forceinline__ uint64_t evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ uint64_t evict_normal() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
@@ -48,13 +37,12 @@ __device__ __forceinline__ void bulk_load(void* target, const void* source, uint
 }
 
 // Ask for elements begin .. end of a vector that starts at a multiple of 16 bytes.
-__device__ __forceinline__ void ask_ahead(const Real* vector, size_t begin, size_t end,
-                                          uint64_t policy = evict_normal()) {
+__device__ __forceinline__ void ask_ahead(const Real* vector, size_t begin, size_t end) {
   const size_t first = begin * sizeof(Real) / 16 * 16;
   const uint32_t bytes = static_cast<uint32_t>((end * sizeof(Real) + 15) / 16 * 16 - first);
-  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
                    reinterpret_cast<const char*>(vector) + first),
-               "r"(bytes), "l"(policy)
+               "r"(bytes)
                : "memory");
 }
 
@@ -70,7 +58,7 @@ struct alignas(16) Ring {
   Real values[RING_STEPS * WARP_THREADS];
   int32_t columns[RING_STEPS * WARP_THREADS];
   uint32_t head[2][WARP_THREADS];  // the first slices of both matrices, packed
-  uint64_t full[RING_STEPS / 8];
+  uint64_t full[CHUNKS];
   uint64_t policy;
   Stretch stretches[2];
   uint32_t next, end;  // the steps that are asked for next
@@ -112,11 +100,12 @@ struct Stream {  // all lanes of a warp hold the same
                                         int32_t lane) {
     ring = reinterpret_cast<Ring*>(memory) + warp;
     chunk = offset = arrived = 0;
-    const int32_t part = MIXED ? warp * gridDim.x + blockIdx.x : blockIdx.x * WORKER_WARPS + warp;
+    // The warps of a block are far apart in the matrix, so that its SM has rows of all kinds.
+    const int32_t part = warp * gridDim.x + blockIdx.x;
     find_stretch(g.forward, part, lane, ring->stretches[FORWARD], ring->head[FORWARD][lane]);
     find_stretch(g.adjoint, part, lane, ring->stretches[ADJOINT], ring->head[ADJOINT][lane]);
     if (lane == 0) {
-      ring->policy = g.matrix_stays ? evict_normal() : evict_first();
+      ring->policy = evict_first();
       ring->next = ring->end = 0;
       ring->asked = ADJOINT;
       for (uint32_t slot = 0; slot < CHUNKS; ++slot) mbarrier_init(&ring->full[slot], 1);
@@ -165,10 +154,10 @@ struct Stream {  // all lanes of a warp hold the same
     }
   }
 
-  // The next steps were multiplied.
+  // The next steps, at most MANY_STEPS, were multiplied.
   __device__ __forceinline__ void advance(const LsmrArguments& g, uint32_t steps, int32_t lane) {
     offset += steps;
-    while (offset >= CHUNK_STEPS) {
+    if (offset >= CHUNK_STEPS) {
       free_chunk(g, lane);
       offset -= CHUNK_STEPS;
     }
@@ -191,65 +180,29 @@ struct Stream {  // all lanes of a warp hold the same
   }
 };
 
-// The sum of a lane's entries in a slice that does not lie in one piece.
-__device__ __forceinline__ Real sum_in_pieces(const LsmrArguments& g, Stream& stream,
-                                              uint32_t steps, const Real* x, int32_t lane) {
-  Real sum = 0;
-  for (uint32_t done = 0; done < steps; done += MANY_STEPS) {
-    const uint32_t now = min(MANY_STEPS, steps - done);
-    stream.await(now);
-    const uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
-    Real gathered[MANY_STEPS];
+// The sum of a lane's next BATCH steps, or as many as there are; all loads before the first use.
+template <int BATCH>
+__device__ __forceinline__ Real sum_from_ring(const Stream& stream, int32_t steps, const Real* x,
+                                              int32_t lane) {
+  const uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
+  int32_t column[BATCH];
+  Real value[BATCH], gathered[BATCH], sum = 0;
 #pragma unroll
-    for (uint32_t k = 0; k < MANY_STEPS; ++k) {
-      const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-      gathered[k] = k < now ? x[stream.ring->columns[place]] : Real(0);
-    }
-#pragma unroll
-    for (uint32_t k = 0; k < MANY_STEPS; ++k) {
-      const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-      if (k < now) sum += stream.ring->values[place] * gathered[k];
-    }
-    stream.advance(g, now, lane);
+  for (int k = 0; k < BATCH; ++k) {
+    const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
+    value[k] = k < steps ? stream.ring->values[place] : Real(0);
+    column[k] = k < steps ? stream.ring->columns[place] : 0;
   }
+#pragma unroll
+  for (int k = 0; k < BATCH; ++k) gathered[k] = k < steps ? x[column[k]] : Real(0);
+#pragma unroll
+  for (int k = 0; k < BATCH; ++k) sum += value[k] * gathered[k];
   return sum;
-}
-
-// Multiply up to BATCH next steps of each of AT_ONCE slices, all loads before the first use.
-template <int AT_ONCE, int BATCH>
-__device__ __forceinline__ void add_from_ring(const Stream& stream,
-                                              const uint32_t (&steps)[AT_ONCE], const Real* x,
-                                              int32_t lane, Real (&sums)[AT_ONCE]) {
-  int32_t column[AT_ONCE][BATCH];
-  Real value[AT_ONCE][BATCH], gathered[AT_ONCE][BATCH];
-  uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
-#pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
-#pragma unroll
-    for (int k = 0; k < BATCH; ++k) {
-      const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-      value[i][k] = k < int32_t(steps[i]) ? stream.ring->values[place] : Real(0);
-      column[i][k] = k < int32_t(steps[i]) ? stream.ring->columns[place] : 0;
-    }
-    step += steps[i];
-  }
-#pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
-#pragma unroll
-    for (int k = 0; k < BATCH; ++k) {
-      gathered[i][k] = k < int32_t(steps[i]) ? x[column[i][k]] : Real(0);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < AT_ONCE; ++i) {
-#pragma unroll
-    for (int k = 0; k < BATCH; ++k) sums[i] += value[i][k] * gathered[i][k];
-  }
 }
 
 // For every row of the warp's stretch, as for_rows in lsmr_product.cuh; ahead(begin, end) asks for
 // what `before` will read of these rows.
-template <int AT_ONCE, class Before, class After, class Ahead>
+template <class Before, class After, class Ahead>
 __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stream, int which,
                                             const Real* x, int32_t lane, Before before, After after,
                                             Ahead ahead) {
@@ -259,66 +212,40 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
   const int32_t count = stretch.slice_end - stretch.slice_begin;
   int32_t first_row = stretch.row_begin;
   uint32_t packed = 0, packed_next = stream.ring->head[which][lane];
-  for (int32_t s = 0; s < count; s += AT_ONCE) {
+  for (int32_t s = 0; s < count; ++s) {
     const int32_t turn = s % WARP_THREADS;
     if (turn == 0) {
       packed = packed_next;
-      const int32_t slice = stretch.slice_begin + s + WARP_THREADS + lane;
-      packed_next = packed_slice(matrix, slice, stretch.slice_end);
+      const int32_t next = stretch.slice_begin + s + WARP_THREADS + lane;
+      packed_next = packed_slice(matrix, next, stretch.slice_end);
       const int32_t far = first_row + ROWS_AHEAD;
       if (lane == 0 && far < stretch.row_end) ahead(far, min(far + ROWS_AHEAD, stretch.row_end));
     }
-    uint32_t steps[AT_ONCE], lanes_log2[AT_ONCE], total = 0, most = 0;
-    int32_t row[AT_ONCE];
-    bool owns[AT_ONCE];
-    Own own[AT_ONCE] = {};
-    Real sums[AT_ONCE] = {};
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const uint32_t slice = __shfl_sync(~0u, packed, turn + i);
-      const int32_t rows = slice & 0xff;
-      lanes_log2[i] = slice >> 8 & 0xff;
-      steps[i] = slice >> 16;
-      row[i] = first_row + (lane >> lanes_log2[i]);
-      owns[i] = (lane & ((1 << lanes_log2[i]) - 1)) == 0 && (lane >> lanes_log2[i]) < rows;
-      if (owns[i]) own[i] = before(row[i]);
-      first_row += rows;
-      total += steps[i];
-      most = max(most, steps[i]);
-    }
-    if (most > MANY_STEPS) {
-#pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) sums[i] = sum_in_pieces(g, stream, steps[i], x, lane);
-    } else if (AT_ONCE == 1 && BATCHED == 2) {
-      const uint32_t step = (stream.chunk * CHUNK_STEPS + stream.offset) % RING_STEPS;
-      if (step + total <= RING_STEPS) {
-        stream.await(total);
-        const uint32_t place = step * WARP_THREADS + lane;
-        sums[0] =
-            sum_exactly<Real>(stream.ring->columns + place, stream.ring->values + place, x, total);
-        stream.advance(g, total, lane);
+    const uint32_t slice = __shfl_sync(~0u, packed, turn);
+    const int32_t rows = slice & 0xff;
+    const uint32_t lanes_log2 = slice >> 8 & 0xff, steps = slice >> 16;
+    const int32_t row = first_row + (lane >> lanes_log2);
+    const bool owns = (lane & ((1 << lanes_log2) - 1)) == 0 && (lane >> lanes_log2) < rows;
+    first_row += rows;
+    Own own = {};
+    if (owns) own = before(row);
+    Real sum[RHS] = {};
+    for (uint32_t done = 0; done < steps; done += MANY_STEPS) {
+      const uint32_t now = min(MANY_STEPS, steps - done);
+      stream.await(now);
+      if (now <= 1) {
+        sum[0] += sum_from_ring<1>(stream, now, x, lane);
+      } else if (now <= 4) {
+        sum[0] += sum_from_ring<4>(stream, now, x, lane);
       } else {
-        sums[0] = sum_in_pieces(g, stream, total, x, lane);
+        sum[0] += sum_from_ring<MANY_STEPS>(stream, now, x, lane);
       }
-    } else {
-      stream.await(total);
-      if (most <= 1) {
-        add_from_ring<AT_ONCE, 1>(stream, steps, x, lane, sums);
-      } else if (most <= 4) {
-        add_from_ring<AT_ONCE, 4>(stream, steps, x, lane, sums);
-      } else {
-        add_from_ring<AT_ONCE, MANY_STEPS>(stream, steps, x, lane, sums);
-      }
-      stream.advance(g, total, lane);
+      stream.advance(g, now, lane);
     }
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      for (uint32_t distance = 1u << lanes_log2[i] >> 1; distance; distance >>= 1) {
-        sums[i] += __shfl_xor_sync(~0u, sums[i], distance);
-      }
-      const Real sum[RHS] = {sums[i]};
-      if (owns[i]) after(row[i], own[i], sum);
+    for (uint32_t distance = 1u << lanes_log2 >> 1; distance; distance >>= 1) {
+      sum[0] += __shfl_xor_sync(~0u, sum[0], distance);
     }
+    if (owns) after(row, own, sum);
   }
   stream.finish_matrix(g, lane);
 }

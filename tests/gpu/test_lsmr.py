@@ -47,7 +47,7 @@ def geometries() -> Iterator[Geometry]:
     yield Geometry(4, 96, staged=True, together=2, cluster=True)
     yield Geometry(7, 96, staged=False, ring_steps=16)
     yield Geometry(132, 384, staged=False, ring_steps=32)
-    yield Geometry(132, 384, staged=False, ring_steps=64, matrix_stays=True)
+    yield Geometry(132, 384, staged=False, ring_steps=64)
 
 
 @pytest.mark.parametrize("geometry", list(geometries()), ids=str)
