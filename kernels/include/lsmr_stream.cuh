@@ -4,7 +4,7 @@
 // of memory. They come in chunks of CHUNK_STEPS steps by bulk copies, whose completion an mbarrier
 // per chunk counts (PTX ISA, "cp.async.bulk"; compute capability 9.0). After A's last chunk comes
 // the first one of A', and so on: the matrix does not depend on the vectors, so memory goes on
-// delivering while the grid exchanges sums. A ring of some 150 KB in each SM is more than the
+// delivering while the grid exchanges sums. A ring of 190 KB in each SM is more than the
 // 40 KB that must be in flight for 4.2 TB/s at a microsecond's latency; loads by threads, whose
 // registers hold what is in flight, reach a half of that.
 #pragma once
