@@ -51,27 +51,35 @@ __device__ __forceinline__ void produce(const RingArguments& arguments, Shared& 
   Lookahead tile(arguments);
   while (!tile.is_over()) {
     Lookahead::Request asked = tile.ask(arguments);
-    int32_t first_column = place_of(arguments, tile.index).first_column;
+    TilePlace place = place_of(arguments, tile.index);
+    int32_t first_column = place.first_column;
 #pragma unroll
     for (int i = 0; i < A_BLOCKS; ++i)
       if (tile.rows.block_rows[i] <= EMPTY_ROW)
-        store_boxes<TILE_COLUMNS>(&arguments.c_map, zeros, 0,
-                                  (EMPTY_ROW - tile.rows.block_rows[i]) * BLOCK, first_column);
-    // Steps are read one ahead of their use.
+        for (int part = 0; part < place.parts; ++part)
+          store_boxes<WGMMA_N>(&arguments.c_map, zeros, 0,
+                               (EMPTY_ROW - tile.rows.block_rows[i]) * BLOCK,
+                               first_column + part * WGMMA_N);
+    // Steps are read two ahead of their use.
+    const TileStep* steps = arguments.steps + tile.rows.begin;
     TileStep ahead = tile.step;
+    TileStep far = {};
+    if (tile.rows.steps > 1) far = steps[1];
     for (int32_t i = 0; i < tile.rows.steps; ++i) {
       TileStep step = ahead;
-      if (i + 1 < tile.rows.steps) ahead = arguments.steps[tile.rows.begin + i + 1];
+      ahead = far;
+      if (i + 2 < tile.rows.steps) far = steps[i + 2];
 #pragma unroll
       for (int part = 0; part < BLOCK_PARTS; ++part) {
         int32_t control = step.control;
+        if (place.parts < TILE_PARTS) control &= MULTIPLIES | BEGINS | ENDS;  // of consumer 0
         if (part > 0) control &= ~(BEGINS | BEGINS << 1);
         if (part + 1 < BLOCK_PARTS) control &= ~(ENDS | ENDS << 1);
         shared.wait_empty(position);
         shared.work[position.slot] = {
             control, {tile.rows.block_rows[0], tile.rows.block_rows[1]}, first_column};
         load_slot(arguments, slots + position.slot * SLOT_BYTES, &shared.full[position.slot], step,
-                  part, first_column);
+                  part, first_column, place.parts);
         position.advance();
       }
     }

@@ -42,7 +42,6 @@ TILES_NAME: Final = "bcsr64-tiles"
 _INT32_LIMIT: Final = 2**31
 _AHEAD: Final = 1 << 16  # tickets that are drawn beyond the last tile
 _SPAN_BYTES: Final = 128  # of a box of C along the neighbours in memory, and its swizzle
-_BOX_LIMIT: Final = 256  # rows of a box
 
 
 class RingArguments(ctypes.Structure):
@@ -51,8 +50,8 @@ class RingArguments(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint8 * 128) for name in ("a_map", "b_map", "c_map")),
         *((name, ctypes.c_uint64) for name in ("rows", "steps", "counters")),
-        *((name, ctypes.c_int32) for name in ("row_count", "column_tiles")),
-        ("unused", ctypes.c_int64 * 4),
+        *((name, ctypes.c_int32) for name in ("row_count", "column_tiles", "whole_tiles")),
+        ("unused", ctypes.c_int32 * 7),
     )
 
 
@@ -73,7 +72,10 @@ class TileSchedule(NamedTuple):
 
 
 def tile_schedule(
-    block_row_ptr: npt.NDArray[np.int64], block_col_idx: npt.NDArray[np.int32], paired: bool
+    block_row_ptr: npt.NDArray[np.int64],
+    block_col_idx: npt.NDArray[np.int32],
+    paired: bool,
+    apart: bool = False,
 ) -> TileSchedule:
     """List tiles and steps of a matrix in blocks.
 
@@ -101,8 +103,14 @@ def tile_schedule(
     at = np.arange(len(tile)) - first[tile] + np.asarray(begins)[tile]
     columns, blocks = columns[at], blocks[at]
     if paired:
-        tile, columns, blocks, ends = _end_alone(tile, columns, blocks)
+        tile, columns, blocks, ends = _end_alone(tile, columns, blocks, apart)
         counts = np.bincount(tile, minlength=len(counts))
+    elif apart:
+        at = np.flatnonzero(np.diff(tile, append=-1)) + 1
+        tile = np.insert(tile, at, tile[at - 1])
+        columns, blocks = np.insert(columns, at, -1), np.insert(blocks, at, -1, axis=0)
+        counts = np.bincount(tile, minlength=len(counts))
+        ends = np.repeat(np.diff(tile, append=-1)[:, None] != 0, 2, 1)
     else:
         ends = np.repeat(np.diff(tile, append=-1)[:, None] != 0, 2, 1)
     steps = np.zeros(len(columns), dtype=TILE_STEP)
@@ -121,7 +129,7 @@ def tile_schedule(
 
 
 def _end_alone(
-    tile: npt.NDArray[Any], columns: npt.NDArray[Any], blocks: npt.NDArray[Any]
+    tile: npt.NDArray[Any], columns: npt.NDArray[Any], blocks: npt.NDArray[Any], apart: bool = False
 ) -> tuple[npt.NDArray[Any], ...]:
     """Let each row of a pair end with a step that the other one does not use.
 
@@ -138,6 +146,8 @@ def _end_alone(
         has_block = blocks[: len(place), side] >= 0
         alone = np.flatnonzero(has_block & (blocks[:, 1 - side] < 0))
         last = alone[np.diff(tile[alone], append=-1) != 0]
+        if apart:
+            last = last[:0]
         place[last] = 1 + side
         added = np.setdiff1d(tile[has_block], tile[last])
         tile = np.append(tile, added)
@@ -198,11 +208,11 @@ def ring_maps(
         k x n and m x n; of a column-major product n x k and n x m, as they lie in memory.
     """
     stage_k = kernel.constants["STAGE_K"]
-    tile_columns = kernel.launch_geometry.tile_columns
+    wgmma_n = kernel.constants["WGMMA_N"]
     # C is laid down in parts over the rows of B that a consumer read last.
-    part_columns = kernel.constants["WGMMA_N"] * stage_k * 2 // (BLOCK * C.itemsize)
+    part_columns = wgmma_n * stage_k * 2 // (BLOCK * C.itemsize)
     is_transposed = layout == "column-major"
-    b_box = (min(tile_columns, _BOX_LIMIT), stage_k) if is_transposed else (stage_k, BLOCK)
+    b_box = (wgmma_n, stage_k) if is_transposed else (stage_k, BLOCK)
     c_rows = min(BLOCK, part_columns) if is_transposed else BLOCK
     dtype_out = dtype_in if C.itemsize == 2 else "float32"
     return (
@@ -230,9 +240,10 @@ def launch_ring(kernel: Variant, artifact: Artifact, product: Product, output: A
 
     def list_tiles(_: Any) -> TileSchedule:
         pattern = A.block_row_ptr.get(), A.block_col_idx.get()
-        return tile_schedule(*pattern, paired).on_device()
+        return tile_schedule(*pattern, paired, apart).on_device()
 
-    schedule, list_us = product.converted(f"{TILES_NAME}-{1 + paired}", list_tiles)
+    apart = bool(kernel.constants["OUTPUT_SLOT"])
+    schedule, list_us = product.converted(f"{TILES_NAME}-{1 + paired}-{apart}", list_tiles)
     B, C = product.B, output
     if product.layout == "column-major":
         B, C = B.T, C.T
@@ -269,17 +280,22 @@ def _open(
     readable = B if is_aligned(B) else aligned_workspace(B)
     writable = C if is_aligned(C) else aligned_workspace(C)
     counters = cupy.zeros(2, dtype=cupy.int32)
+    sm_count = device_facts().sm_count
+    tiles = row_count * column_tiles
     arguments = RingArguments(
         rows=schedule.rows.data.ptr,
         steps=schedule.steps.data.ptr,
         counters=counters.data.ptr,
         row_count=row_count,
         column_tiles=column_tiles,
+        whole_tiles=tiles
+        if geometry.pairs or not kernel.constants["HALVES"]
+        else _whole_tiles(tiles, sm_count),
     )
     maps = ring_maps(kernel, A.blocks, readable, writable, product.dtype_in, product.layout)
     for name, tensor_map in zip(("a_map", "b_map", "c_map"), maps, strict=True):
         getattr(arguments, name)[:] = tensor_map.encode().tobytes()
-    grid = geometry.grid(A.block_rows, product.n, device_facts().sm_count)
+    grid = geometry.grid(A.block_rows, product.n, sm_count)
     enqueue = load(artifact).prepare(grid, geometry.threads, geometry.shared_bytes, arguments)
     keep = (A, schedule, B, C, readable, writable, counters)  # the arguments hold bare addresses
 
@@ -291,6 +307,12 @@ def _open(
             C[...] = writable
 
     return Launch(run)
+
+
+def _whole_tiles(tiles: int, ctas: int) -> int:
+    """Return how many tiles are taken whole: the last ones in halves if they fill half a wave."""
+    rest = tiles % ctas
+    return tiles if 2 * rest > ctas else tiles - rest
 
 
 def _require_int32(name: str, count: int, what: str) -> None:

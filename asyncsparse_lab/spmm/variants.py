@@ -211,7 +211,7 @@ class Variant:
 # The article's rule, "the largest WGMMA_N whose BN = 2 WGMMA_N divides N", gives 256 for N = 1024
 # and 4096, so the ladder stands on that tile; three stages of it fill the shared memory.
 _RING = {"WGMMA_N": 256, "STAGES": 3}
-_OVERLAP = {"WGMMA_N": 256, "STAGE_K": 64, "COLUMNS_FIRST": 0}
+_OVERLAP = {"WGMMA_N": 256, "STAGE_K": 64, "COLUMNS_FIRST": 0, "OUTPUT_SLOT": 0, "HALVES": 1}
 _BEYOND: dict[str, Any] = {
     "family": "ring",
     "dtypes_in": ("bfloat16", "float16"),

@@ -40,6 +40,7 @@ struct RingArguments {
   int32_t* counters;  // two, zero before and after each launch
   int32_t row_count;  // entries of `rows`
   int32_t column_tiles;
-  int64_t unused[4];
+  int32_t whole_tiles;  // the tiles after these are taken in halves
+  int32_t unused[7];
 };
 static_assert(sizeof(RingArguments) == 448, "the Python mirror is 448 bytes");

@@ -13,13 +13,18 @@
 struct TilePlace {
   int32_t entry;  // of arguments.rows
   int32_t first_column;
+  int32_t parts;  // of WGMMA_N columns
 };
 
 __device__ __forceinline__ TilePlace place_of(const RingArguments& arguments, int32_t index) {
   int32_t rows = arguments.row_count;
+  int32_t half = PAIRED != 0 ? -1 : index - arguments.whole_tiles;
+  if (half >= 0) index = arguments.whole_tiles + half / 2;
   int32_t column_tile = COLUMNS_FIRST != 0 ? index % arguments.column_tiles : index / rows;
   int32_t entry = COLUMNS_FIRST != 0 ? index / arguments.column_tiles : index % rows;
-  return {entry, column_tile * TILE_COLUMNS};
+  int32_t first_column = column_tile * TILE_COLUMNS;
+  if (half < 0) return {entry, first_column, TILE_PARTS};
+  return {entry, first_column + half % 2 * WGMMA_N, 1};
 }
 
 // What the producer knows of the tiles to come. Of each it needs the number, then the rows, then
@@ -39,7 +44,7 @@ struct Lookahead {
 
   // A CTA's first three tiles are known without asking: longest first and shortest first in turn.
   __device__ __forceinline__ explicit Lookahead(const RingArguments& arguments)
-      : tiles_(arguments.row_count * arguments.column_tiles) {
+      : tiles_(2 * arguments.row_count * arguments.column_tiles - arguments.whole_tiles) {
     int32_t ctas = static_cast<int32_t>(gridDim.x);
     int32_t own = static_cast<int32_t>(blockIdx.x);
     index = own;

@@ -35,14 +35,13 @@ constexpr int TILE_COLUMNS = PAIRED != 0 ? WGMMA_N : CONSUMERS * WGMMA_N;
 constexpr int A_BLOCKS = PAIRED != 0 ? CONSUMERS : 1;  // in a slot
 constexpr int A_SPAN = TILE_K * 2;                     // bytes of a row of A, and its swizzle
 constexpr int A_BYTES = BLOCK * A_SPAN;
-constexpr int B_BYTES = TILE_K * TILE_COLUMNS * 2;
-constexpr int OWN_BYTES = PAIRED != 0 ? B_BYTES : B_BYTES / CONSUMERS;  // that a consumer reads
+constexpr int TILE_PARTS = TILE_COLUMNS / WGMMA_N;
+constexpr int PART_BYTES = TILE_K * WGMMA_N * 2;  // of B, that a consumer reads
+constexpr int B_BYTES = TILE_PARTS * PART_BYTES;
 constexpr int SLOT_BYTES = A_BLOCKS * A_BYTES + B_BYTES;
-constexpr int B_BOX_COLUMNS = TRANSPOSED == 0      ? SLICE_COLUMNS
-                              : TILE_COLUMNS < 256 ? TILE_COLUMNS
-                                                   : 256;  // a box has at most 256 rows
+constexpr int B_BOX_COLUMNS = TRANSPOSED == 0 ? SLICE_COLUMNS : WGMMA_N;
 constexpr int B_BOX_BYTES = B_BOX_COLUMNS * TILE_K * 2;
-static_assert(TILE_COLUMNS % B_BOX_COLUMNS == 0, "boxes of B fill a slot");
+static_assert(WGMMA_N % B_BOX_COLUMNS == 0, "boxes of B fill a part");
 static_assert(WGMMA_N >= 64, "B and C travel in rows of 128 bytes");
 static_assert(BLOCK % TILE_K == 0, "a block of A meets whole slots of B");
 
@@ -50,16 +49,18 @@ static_assert(BLOCK % TILE_K == 0, "a block of A meets whole slots of B");
 // meet them. What lies outside of B arrives as zeros; a step without blocks loads nothing.
 __device__ __forceinline__ void load_slot(const RingArguments& arguments, uint32_t slot,
                                           uint64_t* full, const TileStep& step, int part,
-                                          int32_t first_column) {
-  int blocks = PAIRED != 0 ? (step.control & MULTIPLIES) + (step.control >> 1 & MULTIPLIES) : 1;
+                                          int32_t first_column, int parts) {
+  int blocks = step.control & MULTIPLIES;
+  if (PAIRED != 0) blocks += step.control >> 1 & MULTIPLIES;
   if (SKIP_LOAD != 0 || blocks == 0) {
     mbarrier_arrive(full);
     return;
   }
-  mbarrier_arrive_expect(full, blocks * A_BYTES + B_BYTES);
+  mbarrier_arrive_expect(full, blocks * A_BYTES + parts * PART_BYTES);
   int32_t row = step.block_column * BLOCK + part * TILE_K;
 #pragma unroll
   for (int box = 0; box < TILE_COLUMNS / B_BOX_COLUMNS; ++box) {
+    if (box >= parts * (WGMMA_N / B_BOX_COLUMNS)) break;
     uint32_t destination = slot + A_BLOCKS * A_BYTES + box * B_BOX_BYTES;
     int32_t column = first_column + box * B_BOX_COLUMNS;
     tma_load_2d(destination, &arguments.b_map, full, TRANSPOSED != 0 ? row : column,
@@ -83,7 +84,7 @@ struct InputType<1> {
 
 // Where the rows of B lie that consumer `index` reads.
 __device__ __forceinline__ uint32_t own_rows(uint32_t slot, int index) {
-  return slot + A_BLOCKS * A_BYTES + (PAIRED != 0 ? 0 : index * OWN_BYTES);
+  return slot + A_BLOCKS * A_BYTES + (PAIRED != 0 ? 0 : index * PART_BYTES);
 }
 
 // accumulators (64 x WGMMA_N) = or += what consumer `index` has in the slot; waits for the result.
