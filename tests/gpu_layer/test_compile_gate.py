@@ -31,6 +31,10 @@ EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
     # A by bulk copy, B written to shared memory by threads, sums by atomics.
     "wcsr-paper": ({"HGMMA", "UBLKCP", "SYNCS", "STS", "REDG"}, {"UTMALDG", "USETMAXREG"}),
     "wcsr-paper-unsplit": ({"HGMMA", "UBLKCP", "SYNCS", "STS"}, {"UTMALDG", "USETMAXREG"}),
+    # B by cp.async, which arrives on the ring's barriers by itself; C through shared memory.
+    "wcsr-pipelined": ({"HGMMA", "UBLKCP", "SYNCS", "LDGSTS", "STSM"}, {"UTMALDG"}),
+    # CUDA cores, and nothing that only Hopper has.
+    "csr-vector": ({"FFMA"}, {"HGMMA", "UTMALDG", "UBLKCP", "SYNCS"}),
 }
 
 
