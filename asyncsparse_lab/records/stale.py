@@ -8,6 +8,7 @@ by its own compiler.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -105,9 +106,17 @@ def _host_changed(record: Record) -> bool:
         for name in (*variant.constants, *PROBE_CONSTANTS)
         if name.lower() in record.params
     }
-    options = {name: record.params[name] for name in variant.options if name in record.params}
+    # A record says True or False of what came out: the option asked for either.
+    values = {
+        name: (0, 1) if isinstance(value := record.params[name], bool) else (value,)
+        for name in variant.options
+        if name in record.params
+    }
     try:
-        made = variant.with_constants(**chosen).with_options(**options)
-        return host_hash(made) != record.host_hash
+        made = [
+            variant.with_constants(**chosen).with_options(**dict(zip(values, asked, strict=True)))
+            for asked in itertools.product(*values.values())
+        ]
+        return record.host_hash not in map(host_hash, made)
     except InputError:  # these constants are no longer accepted
         return True

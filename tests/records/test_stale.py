@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from asyncsparse_lab.records import stale
@@ -68,3 +70,18 @@ def test_sources_and_host_code_of_today_are_not_stale(make_record):
         make_record(**(now | {"params": {"wgmma_n": 7}})),
     ]
     assert stale.stale_flags("bcsr-ablation", records) == [False, True, True, True]
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("came_out", [False, True])
+def test_an_option_may_be_told_by_its_outcome(make_record, asked, came_out):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from asyncsparse_lab.spmm.run import host_hash
+    from asyncsparse_lab.spmm.variants import find_variant
+
+    variant = find_variant("wcsr-pipelined").with_options(deterministic=asked)
+    params = variant.params | {"deterministic": came_out}
+    record = make_record(variant=variant.name, host_hash=host_hash(variant), params=params)
+    assert not stale._host_changed(record)
+    other = record.params | {"max_cols_per_task": 99}
+    assert stale._host_changed(replace(record, params=other))
