@@ -139,7 +139,7 @@ class Converted:
         for name, found in converted.items():
             if name == BCSR_NAME:
                 self._base.conversions.keep(name, with_blocks(found, A.blocks))
-            elif name.startswith(TILES_NAME):  # of the pattern alone
+            elif name == TILES_NAME:  # of the pattern alone
                 self._base.conversions.keep(name, found)
 
     def _find_places(self, used: Sequence[tuple[Contender, Product]]) -> None:

@@ -24,8 +24,6 @@ SM_SHARED_BYTES = 233_472
 """Shared memory of an SM, of which each thread block also takes 1 KiB for the system (same)."""
 SM_REGISTERS = 65_536
 CONSUMERS = 2
-BOX_BYTES = 8192
-"""64 rows of 128 bytes: what one TMA copy of C moves."""
 
 Constants = Mapping[str, int]
 
@@ -124,27 +122,28 @@ def persistent_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True)
 
 
-def overlap_geometry(constants: Constants) -> Geometry:
+def overlap_geometry(constants: Constants, tile_columns: int = 0, a_blocks: int = 1) -> Geometry:
     """Return the geometry of a persistent ring through which C leaves.
 
-    PAIRED: two block rows share the tile's columns, else two consumers have WGMMA_N each.  The
-    shared memory is the slots, and a box of zeros.
+    By default two consumers have WGMMA_N columns of a block row each.
     """
-    wgmma_n, stage_k = constants["WGMMA_N"], constants["STAGE_K"]
-    pairs = bool(constants["PAIRED"])
-    a_blocks, tile_columns = (CONSUMERS, wgmma_n) if pairs else (1, CONSUMERS * wgmma_n)
-    slot_bytes = 2 * stage_k * (a_blocks * BLOCK + tile_columns)
+    tile_columns = tile_columns or CONSUMERS * constants["WGMMA_N"]
+    slot_bytes = 2 * BLOCK * (a_blocks * BLOCK + tile_columns)
     return Geometry(
         threads=384,
         tile_columns=tile_columns,
         slice_columns=64,
-        shared_bytes=constants["STAGES"] * slot_bytes + BOX_BYTES + ALIGNMENT_BYTES,
+        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
         persistent=True,
         stores_by_tma=True,
         schedules=True,
-        pairs=pairs,
-        stage_k=stage_k,
     )
+
+
+def paired_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of the same where each consumer has a block row, in the same columns."""
+    geometry = overlap_geometry(constants, tile_columns=constants["WGMMA_N"], a_blocks=CONSUMERS)
+    return replace(geometry, pairs=True)
 
 
 def window_geometry(constants: Constants) -> Geometry:

@@ -199,7 +199,7 @@ class Family(NamedTuple):
 
 FAMILIES: Final[dict[str, Family]] = {
     "bcsr": Family(_launch_bcsr, (arguments_module, layout_module, pairs_module)),
-    "ring": Family(launch_ring, (ring_module, layout_module, pairs_module)),
+    "ring": Family(launch_ring, (arguments_module, ring_module, layout_module, pairs_module)),
     "wcsr": Family(launch_wcsr, (arguments_module, wcsr_module)),
     "pipelined": Family(launch_windows, (windows_module,)),
     "csr": Family(launch_csr, (csr_module,)),

@@ -25,6 +25,7 @@ from asyncsparse_lab.spmm.geometry import (
     max_stages,
     multicast_geometry,
     overlap_geometry,
+    paired_geometry,
     persistent_geometry,
     pipelined_geometry,
     ring_geometry,
@@ -211,12 +212,10 @@ class Variant:
 # The article's rule, "the largest WGMMA_N whose BN = 2 WGMMA_N divides N", gives 256 for N = 1024
 # and 4096, so the ladder stands on that tile; three stages of it fill the shared memory.
 _RING = {"WGMMA_N": 256, "STAGES": 3}
-_OVERLAP = {"WGMMA_N": 256, "STAGE_K": 64, "COLUMNS_FIRST": 0, "OUTPUT_SLOT": 0, "HALVES": 1}
 _BEYOND: dict[str, Any] = {
     "family": "ring",
     "dtypes_in": ("bfloat16", "float16"),
     "layouts": ("row-major", "column-major"),
-    "geometry": overlap_geometry,
 }
 
 _TABLE = (
@@ -247,8 +246,14 @@ _TABLE = (
         role="paper",
         geometry=persistent_geometry,
     ),
-    Variant("bcsr_overlap.cu", "bcsr-overlap", {**_OVERLAP, "STAGES": 3, "PAIRED": 0}, **_BEYOND),
-    Variant("bcsr_overlap.cu", "bcsr-paired", {**_OVERLAP, "STAGES": 4, "PAIRED": 1}, **_BEYOND),
+    Variant("bcsr_overlap.cu", "bcsr-overlap", _RING, geometry=overlap_geometry, **_BEYOND),
+    Variant(
+        "bcsr_paired.cu",
+        "bcsr-paired",
+        {**_RING, "STAGES": 4},
+        geometry=paired_geometry,
+        **_BEYOND,
+    ),
     Variant(
         "wcsr_paper.cu",
         "wcsr-paper",
