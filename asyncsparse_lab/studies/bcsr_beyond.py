@@ -46,6 +46,9 @@ CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
     "stores": ("SKIP_LOAD", "SKIP_PRODUCT"),
 }
 """What is left out where one part of a kernel runs alone."""
+MOVES: Final = "loads with stores"
+PROBES: Final = {**CHAINS, MOVES: ("SKIP_PRODUCT",)}
+"""All that is measured beside the kernels: each part alone, and all that moves without products."""
 
 
 def cases() -> list[Case]:
@@ -79,7 +82,7 @@ def kernels_of(case: Case) -> list[Variant]:
 
 def probe_of(variant: Variant, chain: str) -> Variant:
     """Return the build of a variant in which one chain runs alone."""
-    return variant.with_constants(**dict.fromkeys(CHAINS[chain], 1))
+    return variant.with_constants(**dict.fromkeys(PROBES[chain], 1))
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
@@ -97,7 +100,7 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 
 
 def _probes(step: Variant) -> list[Variant]:
-    return [probe_of(step, chain) for chain in CHAINS] if step.name in PROBED else []
+    return [probe_of(step, chain) for chain in PROBES] if step.name in PROBED else []
 
 
 def measure(case: Case) -> list[Record]:

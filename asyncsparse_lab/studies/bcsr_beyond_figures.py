@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncsparse_lab.studies.base import Drawing, Table
-from asyncsparse_lab.studies.bcsr_beyond import CHAINS, KERNELS
+from asyncsparse_lab.studies.bcsr_beyond import CHAINS, KERNELS, MOVES, PROBES
 from asyncsparse_lab.studies.rooflines import BLOCK_BYTES, ceilings_for
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def chain_times(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
             for name in rows.columns
             if name.startswith("params.skip_") and row[name] == 1
         }
-        for chain, left_out in CHAINS.items():
+        for chain, left_out in PROBES.items():
             if skipped == set(left_out):
                 times = found.setdefault((row["case"], row["variant"]), {})
                 times[chain] = float(row["median_us"])
@@ -54,6 +54,7 @@ def floors(rows: pd.DataFrame) -> Table:
     import pandas as pd
 
     ceilings = ceilings_for(rows)
+    chains = chain_times(rows)
     lines = []
     for case, own in rows[rows["role"] != "probe"].groupby("case", sort=False):
         dense = own.loc[own["variant"] == "dense", "median_us"]
@@ -62,6 +63,7 @@ def floors(rows: pd.DataFrame) -> Table:
                 parts = floor_parts(row, ceilings) if ceilings else {}
                 bound = max(parts, key=lambda part: parts[part], default=None)
                 floor = parts[bound] if bound else np.nan
+                moves = chains.get((str(case), name), {}).get(MOVES, np.nan)
                 lines.append(
                     {
                         "case": case,
@@ -71,13 +73,16 @@ def floors(rows: pd.DataFrame) -> Table:
                         "floor, us": floor,
                         "share of the floor": floor / row["median_us"],
                         "bound by": bound,
+                        "without products, us": moves,
+                        "share of that": moves / row["median_us"],
                     }
                 )
     return Table(
         pd.DataFrame(lines),
         "Cold L2; output of the input's type. The floor is the longest of three times at measured "
         "rates: the bytes of the kernel's tiles from L2 by independent TMA reads, the operations "
-        "of its blocks on tensor cores, and A's blocks, B and C once through HBM.",
+        "of its blocks on tensor cores, and A's blocks, B and C once through HBM. Without products: "
+        "the same kernel with its loads and stores alone, what moving takes when both share L2.",
     )
 
 
@@ -94,7 +99,8 @@ def ladder(rows: pd.DataFrame) -> Table:
             if step not in times:
                 continue
             alone = chains.get((str(case), step), {})
-            longest = max(alone, key=lambda chain: alone[chain], default=None)
+            single = [chain for chain in CHAINS if chain in alone]
+            longest = max(single, key=lambda chain: alone[chain], default=None)
             predicted = alone[longest] if longest else np.nan
             lines.append(
                 {
@@ -104,7 +110,7 @@ def ladder(rows: pd.DataFrame) -> Table:
                     "won": before / times[step] if before else np.nan,
                     "predicted, us": predicted,
                     "predicted to win": before / predicted if before else np.nan,
-                    **{f"{chain} alone, us": alone.get(chain, np.nan) for chain in CHAINS},
+                    **{f"{chain} alone, us": alone.get(chain, np.nan) for chain in PROBES},
                     "longest": longest,
                 }
             )

@@ -43,14 +43,14 @@ def record(
     )
 
 
-@pytest.mark.parametrize("chain", bcsr_beyond.CHAINS)
+@pytest.mark.parametrize("chain", bcsr_beyond.PROBES)
 def test_a_probe_is_another_build_and_never_a_kernel(chain: str) -> None:
     overlap = VARIANTS["bcsr-overlap"]
     probe = bcsr_beyond.probe_of(overlap, chain)
     assert probe.role == "probe"
     added = set(probe.macros("bfloat16").items()) - set(overlap.macros("bfloat16").items())
-    assert added == {(name, 1) for name in bcsr_beyond.CHAINS[chain]}
-    assert len(added) == 2, "one of three is left"
+    assert added == {(name, 1) for name in bcsr_beyond.PROBES[chain]}
+    assert len(added) == (1 if chain == bcsr_beyond.MOVES else 2), "one of three is left, or two"
 
 
 def test_bytes_follow_from_the_tiles() -> None:
@@ -88,7 +88,9 @@ def made_up_frame() -> Any:
         if case.params == {"dtype_in": "bfloat16", "dtype_out": "bfloat16", "layout": "row-major"}:
             records.append(record(case, "asyncsparse", "bcsr-opt3", 220.0))
         for name in bcsr_beyond.PROBED:
-            for us, (_, skipped) in zip((100, 40, 90), bcsr_beyond.CHAINS.items(), strict=True):
+            for us, (_, skipped) in zip(
+                (100, 40, 90, 110), bcsr_beyond.PROBES.items(), strict=True
+            ):
                 params = {skip.lower(): 1 for skip in skipped}
                 records.append(record(case, "asyncsparse", name, us, "probe", **params))
     return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
@@ -108,6 +110,10 @@ def test_the_picture_and_the_tables(draw_in_theme: Callable[..., dict[str, Any]]
     assert one.loc["bcsr-overlap", "won"] == pytest.approx(220 / 130)
     assert one.loc["bcsr-paired", "predicted, us"] == 100.0
     assert one.loc["bcsr-paired", "predicted to win"] == pytest.approx(1.3)
+    floors = items["floors"].data.set_index(["case", "kernel"])
+    assert floors.loc[("bcsstk16-n4096", "bcsr-paired"), "share of that"] == pytest.approx(
+        110 / 120
+    )
     assert one.loc["bcsr-paired", "longest"] == "loads"
     assert np.isnan(one.loc["bcsr-opt3", "predicted, us"])
 
