@@ -28,7 +28,9 @@ def plan(
     ] = None,
     n: Annotated[int, typer.Option("-n", "--n", help="Columns of B.")] = 1024,
     dtype_in: Annotated[str, typer.Option(help="bfloat16 or float16.")] = "bfloat16",
-    dtype_out: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    dtype_out: Annotated[
+        str | None, typer.Option(help="That of --dtype-in, which is the default, or float32.")
+    ] = None,
     layout: Annotated[str, typer.Option(help="row-major or column-major.")] = "row-major",
     gpu: Annotated[str, typer.Option(help="Whose measured rates are used.")] = DEFAULT_GPU,
     every: Annotated[
@@ -40,7 +42,7 @@ def plan(
     ] = False,
     records: Annotated[str, typer.Option(help="With --fit: recorded or local.")] = "recorded",
     out: Annotated[
-        Path | None, typer.Option(help="With --fit: file.  [default: data/rates/<gpu>.toml]")
+        Path | None, typer.Option(help="With --fit: file, by default data/rates/GPU.toml.")
     ] = None,
 ) -> None:
     """Predict what every kernel would take for A B, cold, and name the fastest; needs no GPU."""
@@ -55,11 +57,13 @@ def plan(
     from asyncsparse_lab.spmm.planner import candidates
 
     A = load_matrix(matrix)
+    if A.dtype.kind == "c":
+        raise InputError(f"{matrix} is complex: the kernels multiply real numbers, write its parts")
     rates = load_rates(gpu)
     begin = time.perf_counter()
     structure = structure_of(A)
     found = candidates(
-        structure, n, dtype_in=dtype_in, dtype_out=dtype_out, layout=layout, rates=rates
+        structure, n, dtype_in=dtype_in, dtype_out=dtype_out or dtype_in, layout=layout, rates=rates
     )
     seconds = time.perf_counter() - begin
     if as_json:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm.choice import find_contender
 from asyncsparse_lab.spmm.operands import dense
-from asyncsparse_lab.spmm.plan_checks import Rules, compute_type
+from asyncsparse_lab.spmm.plan_checks import Rules, check_columns, compute_type
 from asyncsparse_lab.spmm.plan_object import Plan
 from asyncsparse_lab.spmm.sparse_operands import sparse
 
@@ -130,8 +129,8 @@ def plan(
     >>> plan = asl.plan(asl.load_matrix("mycielskian11"), n=1024, compute="bfloat16")
     >>> plan.explain()  # doctest: +SKIP
     """
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise InputError(f"n={n!r}: pass the columns of B, a positive integer, or leave it")
+    if n is not None:
+        n = check_columns(n)
     operand = sparse(A)
     decided = compute_type(compute, operand.dtype)
     rules = Rules(operand.shape, operand.dtype, decided, compute is not None, out_dtype, layout)

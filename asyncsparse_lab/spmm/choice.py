@@ -106,6 +106,10 @@ def find_contender(name: str | Variant | Contender) -> Contender:
     if isinstance(name, Variant):
         return Ours(name)
     if not isinstance(name, str):
+        if not hasattr(name, "prepare"):
+            raise InputError(
+                f"kernel={name!r}: pass the name of a kernel, a Variant or a contender"
+            )
         return name
     if name in VARIANTS:
         return Ours(VARIANTS[name])

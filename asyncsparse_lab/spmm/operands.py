@@ -177,6 +177,8 @@ def dense(x: Any, name: str) -> Dense:
         raise InputError(f"{name} is sparse ({x.format}): only A may be; pass {name}.toarray()")
     elif library == "cupy" and hasattr(x, "data"):
         found = _array_dense(x, name, "cupy", x.data.ptr, int(x.device.id))
+    elif isinstance(x, np.ma.MaskedArray):
+        raise InputError(f"{name} is masked, which kernels cannot see: pass {name}.filled(0)")
     elif isinstance(x, np.ndarray):
         found = _array_dense(x, name, "numpy", x.ctypes.data, None)
     elif hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.formats.arrays import INT32_LIMIT
 from asyncsparse_lab.spmm.operands import Dense
 from asyncsparse_lab.spmm.product import INPUT_TYPES, LAYOUTS
 
@@ -150,12 +153,27 @@ def compute_type(compute: str | None, A: str, B: str | None = None) -> str:
     raise InputError(f"{held}: pass compute={choices}, the type they are to be rounded to")
 
 
+def check_columns(n: object) -> int:
+    """Return the columns of B to plan for as an int.
+
+    Raises
+    ------
+    InputError
+        It is no integer from 1 to 2^31 - 1, which is what the kernels count columns in.
+    """
+    if isinstance(n, int | np.integer) and not isinstance(n, bool) and 1 <= n < INT32_LIMIT:
+        return int(n)
+    raise InputError(f"n={n!r}: pass the columns of B, an integer from 1 to 2^31 - 1")
+
+
 def check_scalar(name: str, value: object) -> float:
     """Return alpha or beta as a float."""
     try:
-        return float(value)  # type: ignore[arg-type]  # whatever float() takes
+        if not isinstance(value, str):
+            return float(value)  # type: ignore[arg-type]  # whatever float() takes
     except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}: pass a real number") from None
+        pass
+    raise InputError(f"{name} is {value!r}: pass a real number")
 
 
 def refuse_overlap(out: Dense, other: Dense, name: str) -> None:

@@ -285,7 +285,7 @@ class Plan:
             return (self._rules.layout, self._rules.out_dtype or self.compute), self.n
         for key, last in self._last.items():
             return key, last.n
-        raise InputError("this plan has no n yet: pass n to plan(), or multiply once")
+        raise InputError("this plan has no n yet: pass n to plan(), or multiply on a GPU")
 
     @cached_property
     def _structure(self) -> Structure:

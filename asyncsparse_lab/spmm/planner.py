@@ -16,6 +16,7 @@ from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedErro
 from asyncsparse_lab.formats.arrays import free_bytes
 from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.cost import predict
+from asyncsparse_lab.spmm.plan_checks import check_columns
 from asyncsparse_lab.spmm.plan_models import LIBRARIES, configurations, kernel_name, work_of
 from asyncsparse_lab.spmm.plan_rates import Rates, load_rates
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
@@ -101,12 +102,16 @@ def candidates(
         No format of A fits; the message has the smallest.
     """
     check_types(dtype_in, dtype_out, layout)
-    if n < 1:
-        raise InputError(f"n={n}: B needs at least one column")
+    n = check_columns(n)
     rates = rates or load_rates()
     structure = A if isinstance(A, Structure) else structure_of(A)
     problem = Problem(structure, n, ITEM_BYTES[dtype_out], rates)
     limit = _memory_left(problem) if memory_bytes is None else memory_bytes
+    if limit < 0:
+        raise MemoryLimitError(
+            f"B of {structure.k} x {n} and C of {structure.m} x {n} take {-limit:,} bytes more "
+            "than there are: take a smaller n or a part of the rows"
+        )
     costed = [_costed(contender, problem) for contender in _contenders(dtype_in, dtype_out, layout)]
     if not costed:
         raise UnsupportedError(

@@ -34,6 +34,18 @@ def test_a_program_reads_the_same(capsys):
         assert one["bound_by"] in one["parts"]
 
 
+def test_c_has_the_type_of_the_inputs_unless_said(capsys):
+    assert run("mycielskian9", "--dtype-in", "float16") == 0
+    assert "cublas-dense" in capsys.readouterr().out
+
+
+def test_complex_matrices_are_refused(capsys, tmp_path):
+    path = tmp_path / "phases.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate complex general\n1 2 1\n1 2 1 -2\n")
+    assert run(str(path)) == 1
+    assert "phases.mtx is complex" in capsys.readouterr().err
+
+
 def test_all_shows_configurations(capsys):
     assert run("mycielskian9", "--all") == 0
     assert "wgmma_n=256" in capsys.readouterr().out
@@ -44,6 +56,7 @@ def test_all_shows_configurations(capsys):
     [
         ((), "name a matrix to plan for"),
         (("mycielskian9", "-n", "0"), "n=0"),
+        (("mycielskian9", "-n", str(10**20)), f"n={10**20}"),
         (("mycielskian9", "--gpu", "toy"), "no rates of toy"),
         (("mycielskian9", "--dtype-in", "float64"), "dtype_in='float64'"),
         (("--fit", "--records", "elsewhere"), "--records elsewhere"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import block_array, coo_array, csr_array, eye_array, random_array
 
 import asyncsparse_lab as asl
-from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.errors import InputError, MemoryLimitError
 from asyncsparse_lab.formats import bfloat16_bits, bfloat16_from_bits, round_to_bfloat16
 from asyncsparse_lab.spmm.elementwise import combine, round_dense
 from asyncsparse_lab.spmm.operands import dense
@@ -168,6 +168,8 @@ def test_strided_views_and_dlpack(A, B):
         ({"out": np.ones((70, 24))}, "out holds float64: this product gives bfloat16 or float32"),
         ({"beta": 1.0}, "beta=1.0 scales out"),
         ({"alpha": "two"}, "alpha is 'two'"),
+        ({"alpha": "2"}, "alpha is '2'"),
+        ({"B": np.ma.masked_array(np.ones((50, 3)))}, r"masked.*pass B\.filled\(0\)"),
         ({"kernel": "bcsr-opt9"}, "no kernel 'bcsr-opt9'; there are bcsr-opt0"),
     ],
 )
@@ -336,10 +338,18 @@ def test_block_matrices_of_scipy_keep_their_values(B):
         ({"layout": "diagonal"}, "layout='diagonal' is not one of"),
         ({"n": 0}, "n=0: pass the columns of B"),
         ({"n": 2.5}, "n=2.5"),
+        ({"n": True}, "n=True"),
+        ({"n": 2**31}, "n=2147483648: pass the columns of B, an integer from 1 to"),
+        ({"n": 2**31 - 1}, "bytes more than there are: take a smaller n"),
+        ({"kernel": 3}, "kernel=3: pass the name of a kernel"),
         ({"compute": None}, "A holds float64: pass compute="),
         ({"kernel": "cublas"}, "no kernel 'cublas'"),
     ],
 )
 def test_bad_plans_are_refused(A, options, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, MemoryLimitError), match=message):
         asl.plan(A, **{"n": 64, "compute": "bfloat16", **options})
+
+
+def test_columns_may_be_counted_by_numpy(A):
+    assert asl.plan(A, np.int64(64), compute="bfloat16").n == 64

@@ -217,7 +217,7 @@ def test_padded_formats_end_where_their_adapters_refuse():
         ({"dtype_in": "float64"}, "dtype_in='float64'"),
         ({"dtype_out": "float16"}, "dtype_out='float16'"),
         ({"layout": "tiled"}, "layout='tiled'"),
-        ({"n": 0}, "n=0: B needs"),
+        ({"n": 0}, "n=0: pass the columns of B"),
     ],
 )
 def test_bad_input_is_refused(keywords, message):
