@@ -15,7 +15,7 @@ from asyncsparse_lab.records.files import Source, record_folders, study_paths
 from asyncsparse_lab.records.frame import load_records
 from asyncsparse_lab.report import files
 from asyncsparse_lab.studies import find_study, load_study
-from asyncsparse_lab.studies.base import Drawing, Study, Table
+from asyncsparse_lab.studies.base import Drawing, Missing, Study, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,10 +75,10 @@ class StudyReport:
         self._module = module
         self._records = records
         self._folder = Path(out) / study.name if str(out) else None
-        self._drawn: dict[str, dict[str, Drawing | Table]] = {}
+        self._drawn: dict[str, dict[str, Drawing | Table | Missing]] = {}
         self._saved: dict[str, files.Saved] = {}
 
-    def draw(self, **parameters: Any) -> dict[str, Drawing | Table]:
+    def draw(self, **parameters: Any) -> dict[str, Drawing | Table | Missing]:
         """Return all pictures and tables for these parameters, in the workbench's look.
 
         A figure with a series that was measured with an earlier kernel is stamped.
@@ -96,7 +96,7 @@ class StudyReport:
             from asyncsparse_lab.studies import style
 
             with style.theme():
-                items: dict[str, Drawing | Table] = self._module.draw(
+                items: dict[str, Drawing | Table | Missing] = self._module.draw(
                     self.frame, self.claims, **parameters
                 )
             for item in items.values():
@@ -110,6 +110,8 @@ class StudyReport:
     def show(self, name: str, **parameters: Any) -> None:
         """Show one picture or table in the notebook, with its caption, and save it.
 
+        Of what was not measured it says so, and saves nothing.
+
         Raises
         ------
         InputError
@@ -122,6 +124,9 @@ class StudyReport:
         if name not in items:
             raise InputError(f"{self.study.name} draws no {name!r}; there are {', '.join(items)}")
         item = items[name]
+        if isinstance(item, Missing):
+            display(Markdown(f"*{name}: not measured yet; `{item.command}` does*"))
+            return
         if self._folder is not None:
             self._save(self._folder, name, item, parameters)
         if isinstance(item, Drawing):

@@ -85,3 +85,11 @@ class Table:
 
     data: pd.DataFrame
     caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """In place of a picture or table whose part of the study was not measured."""
+
+    command: str
+    """What measures it."""

@@ -23,7 +23,7 @@ from asyncsparse_lab.matrices.load import find_matrix
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
-from asyncsparse_lab.studies.base import Case, Drawing, Table
+from asyncsparse_lab.studies.base import Case, Drawing, Missing, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +66,14 @@ SEARCHED: Final = (
 )  # fmt: skip
 """The dozen, by name or by what they stand in for: five of 1 % and more, four of 0.1 %."""
 SEARCH_COLUMNS: Final = 1024
+
+COMPARISON: Final = (
+    "speedup", "throughput", "columns", "profile", "wins", "targets", "means", "warm", "summary",
+    "reasons", "agreement", "peers", "matrices", "times",
+)  # fmt: skip
+"""What is drawn of the comparison; the search has a table of its own."""
+COMPARISON_MISSING: Final = Missing("asyncsparse measure suite --only n1024")
+SEARCH_MISSING: Final = Missing("asyncsparse measure suite --only search")
 
 
 def entries(suite: str | None = None) -> list[SuiteEntry]:
@@ -322,7 +330,7 @@ def draw(
     n: int = 1024,
     matrices: Sequence[str] = (),
     gpu: str = "",
-) -> dict[str, Drawing | Table]:
+) -> dict[str, Drawing | Table | Missing]:
     """Draw speed against density, throughput, profile, wins; tabulate each matrix and the means.
 
     Parameters
@@ -344,7 +352,10 @@ def draw(
     from asyncsparse_lab.studies.suite_frame import Evaluation
 
     evaluation = Evaluation.of(frame, n=n, matrices=matrices, gpu=gpu)
-    items: dict[str, Drawing | Table] = {
+    search = suite_search.search_table(evaluation) if len(evaluation.search) else SEARCH_MISSING
+    if evaluation.rows.empty:
+        return {**dict.fromkeys(COMPARISON, COMPARISON_MISSING), "search": search}
+    return {
         "speedup": suite_figures.speedup(evaluation),
         "throughput": suite_figures.throughput(evaluation, claims),
         "columns": suite_figures.columns(evaluation, claims),
@@ -359,7 +370,5 @@ def draw(
         "peers": suite_tables.peers_table(evaluation),
         "matrices": suite_tables.matrices_table(evaluation),
         "times": suite_tables.times_table(evaluation),
+        "search": search,
     }
-    if len(evaluation.search):
-        items["search"] = suite_search.search_table(evaluation)
-    return items

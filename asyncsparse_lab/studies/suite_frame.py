@@ -63,7 +63,8 @@ class Evaluation:
     Attributes
     ----------
     rows : DataFrame
-        Every record of the comparison on one GPU, with column ``who``; no search.
+        Every record of the comparison on one GPU, with column ``who``; no search.  Empty where
+        only the search was measured.
     search : DataFrame
         The records of the configuration search that passed.
     n : int
@@ -96,9 +97,9 @@ class Evaluation:
         searched = rows["case"].str.startswith("search-")
         main = rows[~searched]
         passed = main[main["status"] == "passed"]
-        if not (passed["n"] == n).any():
+        if not (passed["n"] == n).any() and not main.empty:
             there = ", ".join(str(value) for value in sorted(set(passed["n"])))
-            raise InputError(f"n={n}: the suite was measured at {there or 'none'}")
+            raise InputError(f"n={n}: the suite was measured at {there or 'none'}; choose of these")
         peers = load_peers()
         return cls(
             main.assign(who=_names(main)),

@@ -10,7 +10,7 @@ from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.records import stale
 from asyncsparse_lab.report import files, open_study
 from asyncsparse_lab.report import study as study_module
-from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.base import Drawing, Missing, Table
 
 
 @pytest.fixture
@@ -23,7 +23,8 @@ def toy(monkeypatch, checkout, make_record):
         figure, axes = pyplot.subplots()
         axes.plot([0, scale])
         data = pd.DataFrame({"variant": frame["variant"], "y": [scale] * len(frame)})
-        return {"line": Drawing(figure, data, "A line"), "numbers": Table(data, "Numbers")}
+        items = {"line": Drawing(figure, data, "A line"), "numbers": Table(data, "Numbers")}
+        return {**items, "rest": Missing("asyncsparse measure formats")}
 
     monkeypatch.setattr(study_module, "load_study", lambda name: SimpleNamespace(draw=draw))
     monkeypatch.setattr(stale, "compiler_here", lambda: "nvrtc 1")
@@ -40,6 +41,7 @@ def test_show_saves_what_it_shows(toy, tmp_path, capsys):
     opened = open_study("formats", out=tmp_path)
     opened.show("line", scale=2.0)
     opened.show("numbers", scale=2.0)
+    opened.show("rest", scale=2.0)  # is not saved
     assert toy == [{"scale": 2.0, "claims": 2, "rows": 2}]  # drawn once
     manifest = files.read_manifest(tmp_path / "formats")
     assert manifest["notebook"] == "01_formats"
@@ -77,7 +79,7 @@ def test_without_a_folder_nothing_is_saved(toy, tmp_path, monkeypatch):
 
 
 def test_what_is_not_there_is_one_line(toy):
-    with pytest.raises(InputError, match="draws no 'curve'; there are line, numbers"):
+    with pytest.raises(InputError, match="draws no 'curve'; there are line, numbers, rest"):
         open_study("formats").show("curve")
     with pytest.raises(InputError, match="no local records of formats"):
         open_study("formats", records="local")

@@ -20,7 +20,7 @@ from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.studies import suite, suite_claims, suite_search, suite_tables
-from asyncsparse_lab.studies.base import Case, Drawing
+from asyncsparse_lab.studies.base import Case, Drawing, Missing
 from asyncsparse_lab.studies.suite_frame import (
     AUTO,
     BEST_LIVE,
@@ -392,3 +392,8 @@ def test_bcsr_passes_from_a_density_on(frame: pd.DataFrame) -> None:
 def test_an_n_that_was_not_measured_is_refused(frame: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="n=64: the suite was measured at 256, 512, 1024"):
         Evaluation.of(frame, n=64)
+
+
+def test_what_was_not_measured_says_what_measures_it(frame: pd.DataFrame) -> None:
+    items = suite.draw(frame[frame["case"].str.startswith("search-")], claims_frame("suite"))
+    assert {name for name in items if isinstance(items[name], Missing)} == set(suite.COMPARISON)
