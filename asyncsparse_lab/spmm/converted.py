@@ -19,7 +19,7 @@ from asyncsparse_lab.spmm.handed_on import (
     structure_of_blocks,
     with_blocks,
 )
-from asyncsparse_lab.spmm.new_values import DERIVED, Places, read_places, scatter
+from asyncsparse_lab.spmm.places import DERIVED, Places, read_places, scatter
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.ring import TILES_NAME

@@ -1,119 +1,97 @@
-"""New values in the pattern of a matrix that was converted already.
-
-Where a format puts each non-zero is not written down a second time here: it is read off the
-conversion itself.  The matrix whose values are the digits of their own numbers, 1 + digit in base
-256, which bf16 and float16 hold exactly, is converted, once a digit; what is found at a place of
-the converted values says whose place it is.  From then on new values are one scatter.
-"""
+"""New values for a plan, from whichever library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from asyncsparse_lab.errors import UnsupportedError
-from asyncsparse_lab.formats.arrays import INT32_LIMIT, Array, array_module
-from asyncsparse_lab.spmm.elementwise import widen
-from asyncsparse_lab.spmm.product import Product
-
-DERIVED: Final = "matrix"  # float32 values, which conversions read: made again when needed
-
-_DIGIT_BITS: Final = 8
-
-Places = dict[str, list[Array]]
-"""Name of a conversion to the place of each non-zero in each of its arrays of values."""
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.formats import BCSR, WCSR
+from asyncsparse_lab.formats.arrays import Array
+from asyncsparse_lab.spmm.handed_on import same_blocks
+from asyncsparse_lab.spmm.operands import from_dlpack, library_of, refuse_gradient, tensor_array
+from asyncsparse_lab.spmm.sparse_operands import Sparse, sparse
 
 
-def read_places(
-    product: Product, prepare: Callable[[Product], object]
-) -> tuple[Places, dict[str, Any]]:
-    """Find where the formats of a product keep each non-zero.
+@dataclass(frozen=True, slots=True)
+class NewValues:
+    """Values in the order in which A stores them.
+
+    Attributes
+    ----------
+    array : array, stored values
+        NumPy or CuPy; empty where ``blocks`` are given.
+    dtype : str
+        Type that the caller's values have.
+    library : str
+    blocks : Sparse or None
+        The new A, where it came as blocks.
+    """
+
+    array: Array
+    dtype: str
+    library: str
+    blocks: Sparse | None = None
+
+    @property
+    def held(self) -> str:
+        """Type of the array: 16-bit values of a matrix on the host were widened."""
+        return "bfloat16" if self.array.dtype == np.uint16 else str(self.array.dtype)
+
+
+def new_values(new: Any, old: Sparse) -> NewValues:
+    """Take in new values for a matrix.
 
     Parameters
     ----------
-    product : Product
-        Its matrices are not read or written.
-    prepare : callable
-        Converts A of the product that it gets, as the contenders in use do.
-
-    Returns
-    -------
-    places : Places
-    conversions : dict
-        Of a matrix of this pattern, with room for all its non-zeros; the values are to be written.
+    new : array or sparse matrix
 
     Raises
     ------
-    UnsupportedError
-        A format does not keep each non-zero exactly once, or none is known.
+    InputError
+        They do not fit the matrix's pattern.
     """
-    A, count = product.A, int(product.A.nnz)
-    numbers = np.arange(count, dtype=np.int64)
-    owners: dict[str, list[Array]] = {}
-    digits = max(1, -(-max(count - 1, 0).bit_length() // _DIGIT_BITS))
-    for digit in range(digits):
-        shift = digit * _DIGIT_BITS
-        values = ((numbers >> shift) % (1 << _DIGIT_BITS) + 1).astype(np.float32)
-        named = product.with_matrix(csr_array((values, A.indices, A.indptr), shape=A.shape))
-        prepare(named)
-        for name, converted in named.conversions.matrices().items():
-            if name == DERIVED:
-                continue
-            read = [_stored(array, product.dtype_in) - 1 for array in value_arrays(converted)]
-            if digit == 0:
-                owners[name] = read
-                continue
-            for total, more in zip(owners[name], read, strict=True):
-                total += more << shift
-    named.conversions.forget(DERIVED)
-    conversions = named.conversions.matrices()
-    places = {
-        name: [
-            _invert(owner, array, count, name)
-            for owner, array in zip(owners[name], value_arrays(converted), strict=True)
-        ]
-        for name, converted in conversions.items()
-    }
-    if not any(places.values()):
-        raise UnsupportedError("the kernel keeps A's values where a plan does not see them")
-    return places, conversions
-
-
-def scatter(conversions: dict[str, Any], places: Places, values: Array) -> None:
-    """Write new values, of the 16-bit type that the formats hold, to their places."""
-    for name, found in places.items():
-        for array, place in zip(value_arrays(conversions[name]), found, strict=True):
-            array.reshape(-1)[place] = values.view(array.dtype)
-
-
-def value_arrays(converted: Any) -> list[Array]:
-    """Return the arrays of values of a converted matrix: those of a 16-bit type."""
-    if is_dataclass(converted) and not isinstance(converted, type):
-        parts: Iterable[Any] = (getattr(converted, part.name) for part in fields(converted))
+    if _is_matrix(new):
+        return _of_matrix(sparse(new), old, library_of(new))
+    if old.blocks is not None:
+        raise InputError("A came as blocks: pass new ones as a matrix with the same block pattern")
+    library = library_of(new)
+    if library == "torch":
+        refuse_gradient(new, "the new values")
+        array, dtype = tensor_array(new), str(new.dtype).partition(".")[2]
+    elif library == "cupy" or isinstance(new, np.ndarray):
+        dtype = new.dtype.name
+        array = new.view(np.uint16) if dtype == "bfloat16" else new
+        dtype = "bfloat16" if dtype == "uint16" else dtype
+    elif hasattr(new, "__dlpack__"):
+        return new_values(from_dlpack(new, "the new values"), old)
     else:
-        parts = converted if isinstance(converted, tuple | list) else (converted,)
-    return [part for part in parts if str(getattr(part, "dtype", "")) in ("uint16", "float16")]
+        raise InputError(f"the new values are a {type(new).__name__}: pass an array or a matrix")
+    if array.shape != old.values.shape:
+        raise InputError(
+            f"the new values have shape {array.shape}, but A stores {len(old.values)}: pass one "
+            "for each stored value, in CSR order"
+        )
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"the new values are {array.dtype}: the kernels multiply real numbers")
+    return NewValues(array, dtype, library)
 
 
-def _stored(array: Array, dtype: str) -> Array:
-    """Return what is stored that is not zero, in memory order, as whole numbers."""
-    flat = array.reshape(-1)
-    found = flat[flat != 0]
-    if dtype == "float16":  # some formats keep its bits
-        found = found.view(np.float16)
-    return widen(found, dtype).astype(np.int64)
+def _is_matrix(new: Any) -> bool:
+    if isinstance(new, BCSR | WCSR) or (hasattr(new, "tocsr") and hasattr(new, "format")):
+        return True
+    return library_of(new) == "torch" and str(new.layout) != "torch.strided"
 
 
-def _invert(owner: Array, array: Array, count: int, name: str) -> Array:
-    xp = array_module(array)
-    flat = array.reshape(-1)
-    stored = xp.flatnonzero(flat != 0)
-    if len(stored) != count:
-        raise UnsupportedError(f"{name} keeps {len(stored)} values of {count} non-zeros")
-    place = xp.empty(count, dtype=np.int32 if array.size < INT32_LIMIT else np.int64)
-    place[owner] = stored
-    return place
+def _of_matrix(new: Sparse, old: Sparse, library: str) -> NewValues:
+    remedy = "make a new plan of it"
+    if old.blocks is not None:
+        if new.blocks is None or new.shape != old.shape or not same_blocks(old.blocks, new.blocks):
+            raise InputError(f"the new matrix has other blocks than the plan's: {remedy}")
+        return NewValues(np.empty(0, np.float32), new.dtype, library, new)
+    if not old.same_pattern(new):
+        raise InputError(f"the new matrix has another pattern than the plan's: {remedy}")
+    array = new.values if new.device is None else new.device[2]
+    return NewValues(array, new.dtype, library)

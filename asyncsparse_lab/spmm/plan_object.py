@@ -17,6 +17,7 @@ from asyncsparse_lab.spmm.choice import Choice, choose
 from asyncsparse_lab.spmm.converted import Converted
 from asyncsparse_lab.spmm.elementwise import combine, round_dense, widen
 from asyncsparse_lab.spmm.launches import Launches, Run, Streams
+from asyncsparse_lab.spmm.new_values import NewValues, new_values
 from asyncsparse_lab.spmm.operands import (
     Dense,
     dense,
@@ -29,7 +30,6 @@ from asyncsparse_lab.spmm.operands import (
 )
 from asyncsparse_lab.spmm.plan_checks import Call, Rules, check_scalar
 from asyncsparse_lab.spmm.plan_models import kernel_name
-from asyncsparse_lab.spmm.plan_values import NewValues, new_values
 from asyncsparse_lab.spmm.product import Product, require_memory
 from asyncsparse_lab.spmm.sparse_operands import Sparse
 

@@ -12,7 +12,7 @@ import asyncsparse_lab as asl
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats import BCSR, bfloat16_bits
 from asyncsparse_lab.spmm.elementwise import widen
-from asyncsparse_lab.spmm.new_values import read_places
+from asyncsparse_lab.spmm.places import read_places
 from asyncsparse_lab.spmm.product import Product
 
 pytestmark = pytest.mark.usefixtures("launched")
