@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from asyncsparse_lab.errors import InputError, UnsupportedError
+from asyncsparse_lab.errors import DeviceError, InputError, UnsupportedError
 from asyncsparse_lab.lsmr.audit import TrueNorms, is_confirmed, true_norms
 from asyncsparse_lab.lsmr.host import ColumnOutcome
 from asyncsparse_lab.lsmr.problem import Problem, describe_problem
@@ -15,6 +15,7 @@ from asyncsparse_lab.lsmr.result import LsmrResult, Progress
 
 Backend = Literal["auto", "persistent", "document", "host", "scipy"]
 BACKENDS = ("auto", "persistent", "document", "host", "scipy")
+ON_GPU = ("persistent", "document")
 
 
 def lsmr(
@@ -108,11 +109,15 @@ def choose_backend(problem: Problem, backend: str, *, observed: bool) -> tuple[s
     ------
     UnsupportedError
         The backend that was asked for cannot solve this problem.
+    DeviceError
+        It runs on the GPU, and there is none.
     """
     if backend != "auto":
         why_not = _obstacle(problem, backend, observed)
         if why_not is not None:
             raise UnsupportedError(f"backend={backend!r}: {why_not}; give backend='auto'")
+        if backend in ON_GPU and problem.kind != "prepared":
+            require_gpu(backend)
         return backend, "asked for"
     if problem.kind == "prepared":
         return problem.matrix.backend, "A was prepared for it"
@@ -125,6 +130,15 @@ def choose_backend(problem: Problem, backend: str, *, observed: bool) -> tuple[s
             return "persistent", "real sparse A and a GPU"
     no_scipy = _obstacle(problem, "scipy", observed)
     return ("scipy", why_not) if no_scipy is None else ("host", f"{why_not}; {no_scipy}")
+
+
+def require_gpu(backend: str) -> None:
+    """Raise DeviceError where a backend that runs on the GPU finds none."""
+    from asyncsparse_lab.gpu.device import missing_gpu
+
+    missing = missing_gpu()
+    if missing is not None:
+        raise DeviceError(f"backend={backend!r}: {missing}")
 
 
 def _obstacle(problem: Problem, backend: str, observed: bool) -> str | None:

@@ -146,8 +146,10 @@ class Recurrence:
         self.norma = math.sqrt(self.norma_squared)
         self.norma_squared += alpha * alpha
 
-        self.maxrbar = max(self.maxrbar, rhobarold)
+        # rhobar begins as 1, which is no singular value of A: SciPy takes it for one, and with
+        # |A| < 1 / conlim its estimate of the condition ends the first iteration.
         if self.itn > 1:
+            self.maxrbar = max(self.maxrbar, rhobarold)
             self.minrbar = min(self.minrbar, rhobarold)
         smallest = min(self.minrbar, rhotemp)
         self.conda = max(self.maxrbar, rhotemp) / smallest if smallest > 0 else math.inf

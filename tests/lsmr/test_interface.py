@@ -11,10 +11,12 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator
 
 import asyncsparse_lab.lsmr as lsmr_module
-from asyncsparse_lab.errors import InputError, UnsupportedError
+from asyncsparse_lab.errors import DeviceError, InputError, UnsupportedError
+from asyncsparse_lab.gpu.device import missing_gpu
 from asyncsparse_lab.lsmr import LsmrResult, Progress, StopCode, lsmr
 
 if TYPE_CHECKING:
+    from asyncsparse_lab.lsmr.interface import Backend
     from tests.lsmr.conftest import Solve
 
 
@@ -125,6 +127,27 @@ def test_single_precision_of_any_size_is_solved(size: float, solve: Solve) -> No
         result.x.astype(float), expected, rtol=3e-4, atol=3e-5 * abs(expected).max()
     )
     assert result.normr == pytest.approx(result.true_normr, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [2.0**-100, 2.0**100])
+@pytest.mark.parametrize("damp", [0.0, 0.5])
+def test_a_matrix_of_any_size_is_solved(size: float, damp: float, solve_any: Solve) -> None:
+    matrix, b = (A * size).astype(np.float32), B.astype(np.float32)
+    start = np.full(A.shape[1], 0.5 / size, dtype=np.float32)
+    result = solve_any(matrix, b, damp=damp * size, x0=start)
+    of_size_one = solve_any(A.astype(np.float32), b, damp=damp, x0=start * np.float32(size))
+    assert result.istop == of_size_one.istop == StopCode.LEAST_SQUARES
+    np.testing.assert_allclose(result.x * size, of_size_one.x, rtol=1e-3, atol=1e-5)
+    assert result.normr == pytest.approx(of_size_one.normr, rel=1e-5)
+    assert result.norma == pytest.approx(of_size_one.norma * size, rel=1e-2)
+    assert result.conda == pytest.approx(of_size_one.conda, rel=1e-2)
+    assert result.normx == pytest.approx(of_size_one.normx / size, rel=1e-4)
+
+
+def test_a_small_matrix_is_not_taken_for_an_ill_conditioned_one(solve_any: Solve) -> None:
+    result = solve_any(A * 1e-12, B)
+    assert result.istop == StopCode.LEAST_SQUARES
+    np.testing.assert_allclose(result.x * 1e-12, direct(A, B), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])
@@ -242,3 +265,10 @@ def test_a_claim_that_the_true_norms_contradict_is_not_converged() -> None:
     result = lsmr(wrong, B, backend="host", maxiter=1000)
     assert isinstance(result, LsmrResult)
     assert not result.converged
+
+
+@pytest.mark.skipif(missing_gpu() is None, reason="there is a GPU")
+@pytest.mark.parametrize("backend", ["persistent", "document"])
+def test_a_backend_that_needs_a_gpu_says_so(backend: Backend) -> None:
+    with pytest.raises(DeviceError, match=f"backend='{backend}': .*(driver|GPU)"):
+        lsmr(A.astype(np.float32), B.astype(np.float32), backend=backend)
