@@ -24,7 +24,8 @@ def solve(
     rhs: Annotated[
         Path | None,
         typer.Argument(
-            help="Right-hand side: .npy or Matrix Market.  [default: the published one, or A 1]"
+            help="Right-hand side: .npy or Matrix Market.  "
+            "[default: the published or the study's one, else A 1]"
         ),
     ] = None,
     damp: Annotated[float, typer.Option(help="Damping.")] = 0.0,
@@ -101,11 +102,15 @@ def right_hand_side_of(name: str, A: Any, path: Path | None) -> tuple[Any, str]:
     import numpy as np
 
     from asyncsparse_lab.matrices import load_right_hand_side, read_matrix_market
+    from asyncsparse_lab.studies.lsmr_common import RESIDUALS, stand_in
 
     if path is None:
         published = load_right_hand_side(name)
         if published is not None:
             return published, "published with the matrix"
+        if name in RESIDUALS:
+            source = f"made so that the least |r| / |b| is {RESIDUALS[name]}, as the document's is"
+            return stand_in(name).b, source
         return A @ np.ones(A.shape[1]), "A times a vector of ones"
     if not path.is_file():
         raise InputError(f"no right-hand side {path}: give a .npy or a Matrix Market file")

@@ -70,6 +70,15 @@ def test_without_a_right_hand_side_the_answer_is_ones(
     np.testing.assert_allclose(np.load(out), 1, atol=1e-3)
 
 
+def test_a_stand_in_is_solved_with_the_right_hand_side_of_its_study(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("solve", "8kv-stand-in", "--backend", "scipy", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["|r| / |b| recomputed"] == pytest.approx(0.3540266, abs=1e-7)
+    assert facts["iterations"] > 10
+
+
 def test_what_is_no_solution_ends_with_1(problem: tuple[Any, Any, Path]) -> None:
     options = ("--backend", "host", "--maxiter", "2", "--json")
     assert run("solve", MATRIX, str(problem[2]), *options) == 1
