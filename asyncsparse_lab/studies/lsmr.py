@@ -80,10 +80,18 @@ def geometries() -> list[Geometry]:
     return [*grids, *clusters]
 
 
+def _filling(sm_count: int) -> Geometry:
+    """Return the grid of all SMs that the long run takes."""
+    from asyncsparse_lab.lsmr.geometry import Geometry
+
+    return Geometry(sm_count, 256, staged=True)
+
+
 def kernel_builds() -> dict[str, list[KernelBuild]]:
     """Return the compilations behind the records of this study, by variant."""
     found = lsmr_common.kernel_builds()
-    compared = [shape.build(np.dtype(np.float32), 1, "sm_90") for shape in geometries()]
+    shapes = [*geometries(), _filling(1)]
+    compared = [shape.build(np.dtype(np.float32), 1, "sm_90") for shape in shapes]
     return {**found, "persistent": [*found["persistent"], *compared]}
 
 
@@ -161,7 +169,7 @@ def _measure_repeats(case: Case, problem: LeastSquares) -> list[Record]:
     other, own = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
     records = []
     for where, geometry, beside, share in (
-        ("a grid that fills the GPU", Geometry(sm_count, 256, staged=True), False, 0.4),
+        ("a grid that fills the GPU", _filling(sm_count), False, 0.4),
         ("a quarter of the GPU", Geometry(max(1, sm_count // 4), 640, staged=True), False, 0.2),
         ("one cluster", Geometry(*CLUSTERS[1], staged=True, batched=2, cluster=True), False, 0.2),
         ("beside another kernel", None, True, 0.2),
