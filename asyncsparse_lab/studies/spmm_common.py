@@ -15,6 +15,7 @@ from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
 from asyncsparse_lab.spmm.oracle import Reference, reference, sample_rows
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import Variant
+from asyncsparse_lab.studies.base import Case
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,28 @@ def ceilings_here() -> MeasuredCeilings | None:
         return load_ceilings(require_gpu().slug)
     except InputError:
         return None
+
+
+def time_probe(probe: Variant, product: Product, study: str, case: Case) -> Record:
+    """Time a build that leaves out a part of the product, cold; its C is not looked at."""
+    from asyncsparse_lab.gpu.timing import time_interleaved
+    from asyncsparse_lab.spmm.measure import record_identity
+    from asyncsparse_lab.spmm.run import Ours
+
+    contender = Ours(probe)
+    prepared = contender.prepare(product)
+    (timing,) = time_interleaved([prepared.run], "cold", 0.05)
+    return Record(
+        **record_identity(contender, product, study, case.name, case.matrix),
+        l2="cold",
+        clock="events",
+        status="passed",
+        **timing.record_fields(),
+        kernel_hash=prepared.kernel_hash,
+        host_hash=prepared.host_hash,
+        compiler=prepared.compiler,
+        params=prepared.params,
+    )
 
 
 def with_blocks(records: list[Record], product: Product) -> list[Record]:

@@ -97,10 +97,13 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 def measure(case: Case) -> list[Record]:
     """Measure all configurations beside the libraries, and the loads of two of them alone."""
     from asyncsparse_lab.studies.spmm_cases import measure_case
+    from asyncsparse_lab.studies.spmm_common import time_probe
 
     measured = measure_case(STUDY, case, kernels(), libraries())
-    records = measured.records + [_probe(case, variant, measured.product) for variant in probed()]
-    return with_windows(records, measured.product)
+    probes = [
+        time_probe(loads_only(variant), measured.product, STUDY, case) for variant in probed()
+    ]
+    return with_windows(measured.records + probes, measured.product)
 
 
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
@@ -129,28 +132,6 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
         else record
         for record in records
     ]
-
-
-def _probe(case: Case, variant: Variant, product: Product) -> Record:
-    """Time the loads of a variant alone, cold."""
-    from asyncsparse_lab.gpu.timing import time_interleaved
-    from asyncsparse_lab.spmm.measure import record_identity
-    from asyncsparse_lab.spmm.run import Ours
-
-    probe = Ours(loads_only(variant))
-    prepared = probe.prepare(product)
-    (timing,) = time_interleaved([prepared.run], "cold", 0.05)
-    return Record(
-        **record_identity(probe, product, STUDY, case.name, case.matrix),
-        l2="cold",
-        clock="events",
-        status="passed",
-        **timing.record_fields(),
-        kernel_hash=prepared.kernel_hash,
-        host_hash=prepared.host_hash,
-        compiler=prepared.compiler,
-        params=prepared.params,
-    )
 
 
 def draw(
