@@ -149,11 +149,11 @@ def waits(probes: pd.DataFrame) -> Drawing:
     rows = labelled(probes)
     labels, matrices = order(rows), list(dict.fromkeys(rows["matrix"]))
     bars = {
-        "result.empty_wait_cycles": ("a wait of any producer", "#9bb8d3"),
+        "result.empty_wait_cycles": ("a wait of any producer", "#56b4e9"),
         "result.remote_wait_cycles": (
-            "of the block that loads A, after its own consumers were done", "#c44e52"
+            "of the block that loads A, after its own consumers were done", "#de8f05"
         ),
-        "result.release_cycles": ("a consumer's release of a slot", "#55863c"),
+        "result.release_cycles": ("a consumer's release of a slot", "#404040"),
     }  # fmt: skip
     bars = {name: look for name, look in bars.items() if name in rows}
     figure, panels = plt.subplots(

@@ -88,8 +88,13 @@ def times(rows: pd.DataFrame, claims: pd.DataFrame) -> Drawing:
         axes.set_xscale("log")
         axes.set_xlim(right=6 * float(here["median_us"].max()) / 1e3)
         axes.set_xlabel("time of a solve, ms")
-        n: Any = claims.loc[f"lsmr-n-{_NAMES[matrix]}", "number"]
-        axes.set_title(f"{matrix} (the document's n = {n:,.0f}; here {int(here['k'].iloc[0]):,})")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(visible=False, axis="y")
+        stated: Any = claims.loc[f"lsmr-n-{_NAMES[matrix]}", "number"]
+        n = int(here["k"].iloc[0])
+        axes.set_title(
+            f"{matrix}, n = {n:,}" + (f" (document: {stated:,.0f})" if stated != n else "")
+        )
     style.provenance(figure, rows)
     columns = ["matrix", "variant", "label", "median_us", "q1_us", "q3_us", "result.iterations"]
     table = rows.sort_values(["matrix", "label"])[columns].reset_index(drop=True)
@@ -116,7 +121,7 @@ def reached(rows: pd.DataFrame, claims: pd.DataFrame) -> Table:
                     "solver": label(row),
                     "stop code": row["result.stop_code"],
                     "iterations": row["result.iterations"],
-                    "relative residual": row["result.relative_residual"],
+                    "relative residual": _seven_digits(row["result.relative_residual"]),
                     "x against CuPy's": row["result.x_diff"],
                     "x against the exact one": row["result.x_error"],
                     "true |A'r|": row["result.true_normar"],
@@ -130,7 +135,9 @@ def reached(rows: pd.DataFrame, claims: pd.DataFrame) -> Table:
                     "solver": "the document's",
                     "stop code": claims.loc[f"lsmr-stop-{name}", "number"],
                     "iterations": claims.loc["lsmr-iterations", "number"],
-                    "relative residual": claims.loc[f"lsmr-residual-{name}", "number"],
+                    "relative residual": _seven_digits(
+                        claims.loc[f"lsmr-residual-{name}", "number"]
+                    ),
                     "x against CuPy's": claims.loc[f"lsmr-diff-{name}", "number"],
                     "status": "stated",
                 }
@@ -141,6 +148,11 @@ def reached(rows: pd.DataFrame, claims: pd.DataFrame) -> Table:
         "What each solver reached; residuals are recomputed in FP64 with one and the same A. Both "
         f"CuPy and ours keep FP32 vectors, and x converges only to the tolerance. {_STAND_INS}",
     )
+
+
+def _seven_digits(residual: Any) -> str:
+    """Return a residual with as many digits as the document states."""
+    return f"{residual:.7f}"
 
 
 def speedups(rows: pd.DataFrame) -> Table:
@@ -239,7 +251,7 @@ def geometries(rows: pd.DataFrame) -> Drawing:
                 marker="D" if cluster else "s" if batched else "o",
                 ls="--" if batched else "-",
                 label=text,
-                color=f"C{THREADS.index(int(threads)) if threads in THREADS else 9}",
+                color=_colour_of(int(threads)),
             )
         floor = here.groupby("params.blocks")["result.floor_us_per_iteration"].min()
         axes.plot(floor.index, floor, color="black", ls=":", label="floor: two exchanges")
@@ -271,6 +283,14 @@ def geometries(rows: pd.DataFrame) -> Drawing:
         "The persistent kernel on grids and blocks of several sizes, and in one cluster: more "
         "blocks make the exchange slower and the products faster.",
     )
+
+
+def _colour_of(threads: int) -> Any:
+    """Return the colour of a number of threads, of those that colour-blind readers tell apart."""
+    import seaborn as sns
+
+    palette = sns.color_palette("colorblind")
+    return palette[THREADS.index(threads) if threads in THREADS else 9]
 
 
 def repeats(rows: pd.DataFrame) -> Table:

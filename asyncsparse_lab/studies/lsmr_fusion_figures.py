@@ -90,8 +90,9 @@ def _flow(axes: Axes, kernels: list[tuple[str, list[str], str]]) -> None:
             removed = len(kernels) == 2 and not second and array == "hbar"
             _arrow(axes, (x, 3.95), (x, 1.9), False)
             axes.text(x, 1.2, array, ha="center", fontsize=8)
-            if removed:
-                _arrow(axes, (x + 0.5, 1.5), (6.5, 8.3), True)
+            if removed:  # between the two kernels, around both
+                axes.plot([x + 0.5, 5.0, 5.0], [1.4, 1.4, 8.7], color=_REMOVED, lw=2.0)
+                _arrow(axes, (4.95, 8.7), (6.35, 8.7), True)
     axes.text(0.1, 8.5, "read", fontsize=7, color="#606060")
     axes.text(0.1, 1.2, "written", fontsize=7, color="#606060")
 
@@ -111,6 +112,9 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], rem
 
 def times(rows: pd.DataFrame) -> Drawing:
     """Draw the time of each way against n, for hbar and x alone and with h."""
+    import seaborn as sns
+
+    colors = sns.color_palette("colorblind")
     figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.2), sharey=True)
     for axes, with_h in zip(panels, (False, True), strict=True):
         here = rows[rows["params.with_h"] == with_h]
@@ -120,12 +124,13 @@ def times(rows: pd.DataFrame) -> Drawing:
                 one["k"],
                 one["median_us"],
                 marker="o^sD"[index],
-                color=style.look("cupy").color if name == "statements" else f"C{index}",
+                color=style.look("cupy").color if name == "statements" else colors[index - 1],
+                ls=("-.", "--", "-", ":")[index],
                 label=text,
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("n")
+        axes.set_xlabel("n, elements of a vector")
         axes.set_title("hbar, x and h" if with_h else "hbar and x")
     panels[0].set_ylabel("time, us")
     panels[0].legend(fontsize=7)

@@ -12,13 +12,14 @@ from asyncsparse_lab.studies.base import Drawing, Table
 if TYPE_CHECKING:
     import pandas as pd
 
+# Colours are of seaborn's colourblind palette.
 _PARTS: Final[dict[str, tuple[str, str]]] = {
-    "products": ("products", "#4878a8"),
-    "norms": ("norms", "#e0a030"),
-    "vector_updates": ("vector updates", "#6aa86a"),
-    "copies": ("copies to the host", "#9c7cb0"),
-    "exchanges": ("exchanges: barriers and norms", "#e07040"),
-    "products_and_updates": ("products, updates, scalars", "#5a90a0"),
+    "products": ("products", "#0173b2"),
+    "norms": ("norms", "#de8f05"),
+    "vector_updates": ("vector updates", "#029e73"),
+    "copies": ("copies to the host", "#cc78bc"),
+    "exchanges": ("exchanges: barriers and norms", "#d55e00"),
+    "products_and_updates": ("products, updates, scalars", "#56b4e9"),
     "waiting": ("gaps and host waits", "#d0d0d0"),
 }
 _ORDER: Final = ("cupy lsmr", "document", "persistent", "scipy lsmr")
@@ -49,6 +50,7 @@ def draw_breakdown(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
             axes.text(left, place, f" {row['median_us']:.3g} us", va="center", fontsize=7)
         axes.set_yticks(range(len(names)), names, fontsize=7)
         axes.set_xlim(0, 112)
+        axes.grid(visible=False, axis="y")
         axes.set_title(
             f"{matrix}: rows of {here['result.mean_row'].iloc[0]:.1f} on average, "
             f"{int(here['result.longest_row'].iloc[0]):,} at most",
