@@ -20,7 +20,8 @@ are medians with cold L2, of products whose output has the input's type. A kerne
 longest of three times, each at a rate that was measured on the same GPU: the bytes that its tiles
 load from L2, by independent TMA reads; the operations of its blocks, on tensor cores; A's blocks,
 B and C once, through HBM. Loads and stores share L2, which each of the three leaves out, so the
-kernel without its products is the nearer floor; it was measured too. Dense is cuBLAS in the same case, with the same types and layout.
+kernel without its products is the nearer floor; it was measured too. Dense is cuBLAS in the same
+case, with the same types and layout.
 """
 _COLUMNS: Final = (
     ("kernel", "{}"),

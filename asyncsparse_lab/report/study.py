@@ -181,7 +181,10 @@ class StudyReport:
         return found
 
     def _stale_in(self, item: Drawing) -> list[str]:
-        names = set(self.frame.loc[self.frame["stale"], "variant"])
+        is_stale = self.frame["stale"]
+        if item.cases:
+            is_stale = is_stale & self.frame["case"].isin(item.cases)
+        names = set(self.frame.loc[is_stale, "variant"])
         if "variant" in item.data:
             names &= set(item.data["variant"])
         return sorted(names)

@@ -72,11 +72,16 @@ class Study:
 
 @dataclass(slots=True)
 class Drawing:
-    """A figure, the table behind it (hashed by ``reproduce --check``) and its caption."""
+    """A figure, the table behind it (hashed by ``reproduce --check``) and its caption.
+
+    ``cases`` names the cases that it shows, all of the study if empty: kernels that changed since
+    are looked for in these.
+    """
 
     figure: Figure
     data: pd.DataFrame
     caption: str
+    cases: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

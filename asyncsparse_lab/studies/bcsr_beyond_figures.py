@@ -81,8 +81,9 @@ def floors(rows: pd.DataFrame) -> Table:
         pd.DataFrame(lines),
         "Cold L2; output of the input's type. The floor is the longest of three times at measured "
         "rates: the bytes of the kernel's tiles from L2 by independent TMA reads, the operations "
-        "of its blocks on tensor cores, and A's blocks, B and C once through HBM. Without products: "
-        "the same kernel with its loads and stores alone, what moving takes when both share L2.",
+        "of its blocks on tensor cores, and A's blocks, B and C once through HBM. Without "
+        "products: the same kernel with its loads and stores alone, what moving takes when both "
+        "share L2.",
     )
 
 

@@ -355,12 +355,16 @@ def draw(
     search = suite_search.search_table(evaluation) if len(evaluation.search) else SEARCH_MISSING
     if evaluation.rows.empty:
         return {**dict.fromkeys(COMPARISON, COMPARISON_MISSING), "search": search}
-    return {
+    shown = frozenset(evaluation.rows["case"])
+    pictures = {
         "speedup": suite_figures.speedup(evaluation),
         "throughput": suite_figures.throughput(evaluation, claims),
         "columns": suite_figures.columns(evaluation, claims),
         "profile": suite_profile.profile(evaluation),
         "wins": suite_profile.wins(evaluation),
+    }
+    return {
+        **{name: replace(picture, cases=shown) for name, picture in pictures.items()},
         "targets": suite_tables.targets(evaluation),
         "means": suite_tables.means(evaluation),
         "warm": suite_tables.warm(evaluation),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -50,6 +51,12 @@ def test_show_saves_what_it_shows(toy, tmp_path, capsys):
     assert (line["name"], line["parameters"], line["stale"]) == ("line", {"scale": 2.0}, ["old"])
     assert (numbers["name"], numbers["kind"]) == ("numbers", "table")
     assert pyplot.get_fignums() == []
+
+
+def test_what_a_picture_does_not_show_is_not_stamped_on_it(toy):
+    opened = open_study("formats")
+    item = replace(opened.draw()["line"], cases=frozenset({"another"}))
+    assert opened._stale_in(item) == []
 
 
 def test_a_stale_series_is_stamped(toy):
