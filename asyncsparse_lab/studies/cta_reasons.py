@@ -21,7 +21,7 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
         own = probes[probes["params.cluster"] == size].set_index("matrix")
         loss = own["result.measured_loss_us"]
         alone = probes[probes["params.cluster"] == 1].set_index("matrix")
-        idle = sm_count(timed) - int(own["result.active_sms"].min())  # SMs unknown: below 0
+        idle = sm_count(timed) - own["result.active_sms"].astype(int)  # SMs unknown: below 0
         named = f"a cluster of {size}: "
         lines += [
             {
@@ -46,9 +46,9 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
                 "question": named + "what the document does not name",
                 "here": f"{span(own['result.loss_products_us'])} us of {span(loss)} us in products",
                 "document": "",
-                "because": "the number of products is the same, so this is what consumers wait for "
-                "each other inside a product. In a cluster of 1, which has the same barriers and "
-                f"shares nothing, it is {span(alone['result.loss_products_us'])} us "
+                "because": "the number of products is the same, so what differs is how long "
+                "consumers wait for each other inside one. In a cluster of 1, which has the same "
+                f"barriers and shares nothing, it is {span(alone['result.loss_products_us'])} us "
                 f"and waits for loads are {span(-alone['result.loss_loads_us'])} us shorter.",
             },
             {
@@ -64,8 +64,10 @@ def multicast(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
     )
 
 
-def _idle(count: int) -> str:
-    return f"{count} SMs get no block at all, since clusters need free neighbours; " * (count > 0)
+def _idle(counts: pd.Series[int]) -> str:
+    if counts.max() <= 0:
+        return ""
+    return f"{span(counts)} SMs get no block at all, since clusters need free neighbours; "
 
 
 def _release(own: pd.DataFrame, base: pd.DataFrame) -> str:
@@ -126,8 +128,8 @@ def persistent(probes: pd.DataFrame, timed: pd.DataFrame) -> Table:
             "document": "named, without a number",
             "because": f"{_work(plain, opt3)}Idle at the end, of the span and for the mean SM: "
             f"{_each(_idle_share(plain))}; opt3, whose blocks the hardware hands out as SMs get "
-            f"free: {_each(_idle_share(opt3))}. With the swizzle: {_each(_idle_share(swizzle))}: "
-            "down the columns, the same SMs meet the long block rows in each round again.",
+            f"free: {_each(_idle_share(opt3))}. With the swizzle: {_each(_idle_share(swizzle))}"
+            f"{_met_again(_idle_share(swizzle) - _idle_share(plain))}.",
         },
         {
             "question": "no reuse of B in L2",
@@ -173,6 +175,17 @@ def _work(own: pd.DataFrame, base: pd.DataFrame) -> str:
 
 def _idle_share(rows: pd.DataFrame) -> pd.Series[float]:
     return 100 * rows["result.spent_tail"] / rows["result.span_us"]
+
+
+def _met_again(more_idle: pd.Series[float]) -> str:
+    """Return why SMs idle longer with the swizzle, on matrices where they do by a tenth."""
+    names = [short(str(matrix)) for matrix, share in more_idle.items() if share > 10]
+    if not names:
+        return ""
+    return (
+        f"; on {', '.join(names)} the same SMs meet the long block rows in each round again, since "
+        "tiles are numbered down the columns"
+    )
 
 
 def _each(values: pd.Series[float], unit: str = " %", sign: str = "") -> str:
