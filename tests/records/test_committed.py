@@ -114,7 +114,8 @@ def test_every_claim_of_the_documents_ablations_has_a_state(study: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "study", [name for name in STUDIES if name not in ("registers", "bcsr-beyond")]
+    "study",
+    [name for name in STUDIES if name not in ("registers", "bcsr-beyond", "wcsr-beyond")],
 )
 def test_reasons_are_told_in_numbers(study: str) -> None:
     drawn = load_study(study).draw(recorded(study), claims_frame(study))
