@@ -110,6 +110,13 @@ STUDIES: Final[dict[str, Study]] = {
             device="cpu",
         ),
         Study(
+            name="reordering",
+            title="What shorter windows and reordered rows could win, by floors",
+            module="reordering",
+            notebook="16_reordering",
+            device="cpu",
+        ),
+        Study(
             name="bcsr-beyond",
             title="BCSR beyond the article: a hidden epilogue, and block rows in pairs",
             module="bcsr_beyond",

@@ -353,12 +353,15 @@ def _value(axes: Axes, x: float, y: float, text: str) -> None:
     axes.annotate(text, (x, y), (9, -3), textcoords="offset points", fontsize=8, zorder=6)
 
 
-def plain_log(axes: Axes, which: str = "y") -> None:
-    """Label a logarithmic axis (``"x"`` or ``"y"``) 0.1, 1, 10 instead of powers."""
+def plain_log(axes: Axes, which: str = "y", steps: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """Label a logarithmic axis (``"x"`` or ``"y"``) 0.1, 1, 10 instead of powers.
+
+    ``steps`` are what is labelled in each decade.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(LogLocator(subs=()))
 

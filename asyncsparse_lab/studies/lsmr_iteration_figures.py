@@ -8,6 +8,7 @@ from matplotlib import pyplot as plt
 
 from asyncsparse_lab.studies import style
 from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.reasons import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,9 +136,8 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
         "scaling": Drawing(
             figure,
             rows[names].sort_values(names[:2]).reset_index(drop=True),
-            "Time of an iteration on feeders of growing size. Below some ten thousand unknowns the "
-            "exchanges over the grid decide, above a million the bytes. The bandwidth floor counts "
-            "each byte once and does not bind while all of it stays in L2.",
+            f"Time of an iteration on feeders of growing size. {_decides(ours)}The bandwidth floor "
+            "counts each byte once and does not bind while all of it stays in L2.",
         ),
         "table": Table(
             pd.DataFrame(lines),
@@ -145,6 +145,27 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
             "waits an iteration.",
         ),
     }
+
+
+def _decides(ours: pd.DataFrame) -> str:
+    """Return how much of an iteration each floor is, for the sizes at which it is the higher one."""
+    words = ""
+    floors = {
+        "exchanges over the grid": "result.exchange_floor_us",
+        "the bytes at a copy's rate": "result.bandwidth_floor_us",
+    }
+    higher = ours[list(floors.values())].idxmax(axis=1)
+    for name, column in floors.items():
+        here = ours[higher == column]
+        if not here.empty:
+            share = 100 * here[column] / here["median_us"]
+            ends = "to" if column == "result.exchange_floor_us" else "from"
+            n = int(here["k"].max() if ends == "to" else here["k"].min())
+            words += (
+                f"{'Up to' if ends == 'to' else 'From'} n = {n:,}, {name} are {span(share)} % of the persistent "
+                "kernel's iteration. "
+            )
+    return words
 
 
 def _named(rows: pd.DataFrame) -> pd.DataFrame:

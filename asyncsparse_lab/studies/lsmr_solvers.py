@@ -13,6 +13,7 @@ from asyncsparse_lab.studies.base import Case
 from asyncsparse_lab.studies.lsmr_common import (
     OPTIONS,
     RESIDUALS,
+    WARM_UPS,
     LeastSquares,
     cupy_lsmr,
     cupy_problem,
@@ -78,7 +79,7 @@ def finish(
         fault=fault,
         rel_err=error,
         err_bound=X_ERROR_LIMIT,
-        result={**result, **found},
+        result={**result, **found, "warm_ups": WARM_UPS},
         **more,
     )
     return record, x

@@ -59,8 +59,8 @@ def prediction(rows: pd.DataFrame) -> Drawing:
             transform=axes.transAxes, fontsize=7, va="top",
         )  # fmt: skip
         axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-        plain_log(axes)
-        plain_log(axes, "x")
+        for which in "xy":
+            plain_log(axes, which, steps=(1.0,))
         axes.tick_params(labelsize=7)
     for axes in grid.flat[len(kernels) :]:
         axes.set_visible(False)
