@@ -1,0 +1,227 @@
+r"""What shorter windows and reordered rows could win, before any kernel is written for them.
+
+Let window w of height H have :math:`c_w` columns with a non-zero, :math:`p_w` of them padded to 16,
+A have m rows and z non-zeros, t be the touched rows of B, and C have N columns.  No kernel with
+these windows is faster than an empty one and the longest of, each over its measured rate,
+
+* gather: :math:`2 N \sum_w c_w` bytes of B from L2
+* A: :math:`2 H \lceil N / 128 \rceil \sum_w p_w` bytes from L2
+* MMA: :math:`2 H N \sum_w p_w` operations
+* HBM: :math:`2 H \sum_w c_w + 2 N t + 2 N m` bytes
+
+and none on CSR than :math:`2 N z` bytes gathered, :math:`2 N z` FMA operations, and
+:math:`6 z + 2 N t + 2 N m` bytes of HBM.  Heights 8, 16 and 32 would be WGMMA's N side
+(``wcsr-swapped``), which has the full rate at most; rows would be ordered by reverse Cuthill-McKee,
+or by similarity: sorted by minima of random permutations of their columns, in which two rows agree
+with the probability |intersection| / |union| of their patterns (Broder, 1997).  Needs no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, csr_matrix
+
+from asyncsparse_lab.formats import WCSR
+from asyncsparse_lab.formats.layouts import K16
+from asyncsparse_lab.records import Record
+from asyncsparse_lab.studies.base import Case, Table
+from asyncsparse_lab.studies.suite import entries
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from asyncsparse_lab.spmm.plan_rates import Rates
+
+STUDY: Final = "reordering"
+N: Final = 1024
+TALL: Final = (64, 128, 256)
+"""Windows of the kernels that there are."""
+SWAPPED: Final = (8, 16, 32)
+TILE_COLUMNS: Final = 128
+HASHES: Final = 3
+WINS: Final = 1.1
+"""Gain of a floor from which an idea could win on a matrix."""
+WORTH_IT: Final = 5
+"""Matrices on which an idea has to win before a kernel is written."""
+
+Order = Callable[[csr_array], npt.NDArray[np.int64]]
+
+
+def by_similarity(A: csr_array) -> npt.NDArray[np.int64]:
+    """Return an order of the rows in which rows with common columns stand together."""
+    rng = np.random.default_rng(0)
+    filled = np.flatnonzero(np.diff(A.indptr))
+    keys = np.full((HASHES, A.shape[0]), A.shape[1])
+    for key in keys:
+        if len(filled):
+            hashed = rng.permutation(A.shape[1])[A.indices]
+            key[filled] = np.minimum.reduceat(hashed, A.indptr[filled])
+    return np.lexsort(keys)
+
+
+def by_bandwidth(A: csr_array) -> npt.NDArray[np.int64]:
+    """Return the rows in reverse Cuthill-McKee order; A is square."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    pattern = csr_matrix((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
+    return np.asarray(reverse_cuthill_mckee(pattern, symmetric_mode=False), dtype=np.int64)
+
+
+ORDERS: Final[dict[str, Order]] = {
+    "as-stored": lambda A: np.arange(A.shape[0]),
+    "similarity": by_similarity,
+    "cuthill-mckee": by_bandwidth,
+}
+
+
+def cases() -> list[Case]:
+    """Return a case for each matrix of the evaluation."""
+    return [
+        Case(entry.name, entry.name, N, {}, seconds=0.1 + 2e-7 * entry.nnz) for entry in entries()
+    ]
+
+
+def measure(case: Case) -> list[Record]:
+    """Count the columns of all windows in each order of the rows, and time the ordering."""
+    entry = next(entry for entry in entries() if entry.name == case.matrix)
+    A = entry.load()
+    orders = ORDERS if A.shape[0] == A.shape[1] else {**ORDERS, "cuthill-mckee": None}
+    return [_record(case, A, name, order) for name, order in orders.items() if order is not None]
+
+
+def _record(case: Case, A: csr_array, name: str, order: Order) -> Record:
+    begin = perf_counter()
+    ordered = A[order(A)]
+    seconds = perf_counter() - begin
+    counts: dict[str, int] = {"touched": len(np.unique(A.indices))}
+    for height in (*SWAPPED, *TALL):
+        columns = WCSR.count_columns(ordered, height)
+        counts[f"columns_{height}"] = int(columns.sum())
+        counts[f"padded_{height}"] = int((-(-columns // K16) * K16).sum())
+    return Record(
+        study=STUDY,
+        case=case.name,
+        op="format",
+        role="probe",
+        backend="scipy",
+        variant=name,
+        matrix=case.matrix,
+        m=A.shape[0],
+        k=A.shape[1],
+        n=N,
+        nnz=int(A.nnz),
+        clock="wall",
+        status="passed",
+        preprocess_us=round(1e6 * seconds, 1),
+        result=counts,
+    )
+
+
+def window_floor_us(row: pd.Series[Any], height: int, rates: Rates) -> float:
+    """Return the floor of windows of a height, from a record."""
+    columns, padded = row[f"result.columns_{height}"], row[f"result.padded_{height}"]
+    dense = 2 * N * (row["result.touched"] + row["m"])
+    bound = max(
+        2 * N * columns / rates.gather_bytes_per_us,
+        2 * height * -(-N // TILE_COLUMNS) * padded / rates.tma_bytes_per_us,
+        2 * height * N * padded / rates.mma_flops_per_us,
+        (2 * height * columns + dense) / rates.hbm_bytes_per_us,
+    )
+    return rates.empty_us + float(bound)
+
+
+def csr_floor_us(row: pd.Series[Any], rates: Rates) -> float:
+    """Return the floor of kernels on CSR, from a record."""
+    dense = 2 * N * (row["result.touched"] + row["m"])
+    bound = max(
+        2 * N * row["nnz"] / rates.gather_bytes_per_us,
+        2 * N * row["nnz"] / rates.fma_flops_per_us,
+        (6 * row["nnz"] + dense) / rates.hbm_bytes_per_us,
+    )
+    return rates.empty_us + float(bound)
+
+
+def draw(
+    frame: pd.DataFrame, claims: pd.DataFrame, *, gpu: str = "nvidia-h200"
+) -> dict[str, Table]:
+    """Tabulate the floors of each matrix, and on how many an idea could win.
+
+    Parameters
+    ----------
+    gpu : str
+        Folder of the GPU whose measured rates are used.
+    """
+    from asyncsparse_lab.studies.planner_fit import ceiling_rates
+
+    floors = floors_table(frame, ceiling_rates(gpu))
+    return {
+        "ideas": Table(
+            ideas_table(floors),
+            f"On how many of the {len(floors)} matrices of the evaluation an idea could win: its "
+            f"floor is {WINS - 1:.0%} below that of today's formats, the lower of windows of 64 to "
+            f"256 rows and CSR, n = {N}. The time of ordering is the host's; it has paid after as "
+            "many products at the least as it takes over what the floors differ by (median of the "
+            "matrices on which it could win).",
+        ),
+        "floors": Table(
+            floors,
+            f"Floors in us at n = {N}, by the measured rates of {gpu}: as stored, with windows "
+            "of 8 to 32 rows, and with reordered rows.",
+        ),
+    }
+
+
+def floors_table(frame: pd.DataFrame, rates: Rates) -> pd.DataFrame:
+    """Return a line a matrix: floors, what each idea gains, what ordering takes."""
+    import pandas as pd
+
+    lines = []
+    for matrix, rows in frame.groupby("matrix"):
+        orders = {row["variant"]: row for _, row in rows.iterrows()}
+        stored = orders["as-stored"]
+        csr = csr_floor_us(stored, rates)
+        floor = min(csr, *(window_floor_us(stored, height, rates) for height in TALL))
+        line: dict[str, Any] = {
+            "matrix": matrix,
+            "density, %": 100.0 * stored["density"],
+            "today, us": floor,
+            **{f"{height} rows, us": window_floor_us(stored, height, rates) for height in SWAPPED},
+        }
+        line["swapped, times"] = floor / min(line[f"{height} rows, us"] for height in SWAPPED)
+        for name in list(ORDERS)[1:]:
+            if name in orders:
+                after = min(window_floor_us(orders[name], height, rates) for height in TALL)
+                line[f"{name}, us"] = after
+                line[f"{name}, times"] = floor / after
+                line[f"{name}, ordering, us"] = float(orders[name]["preprocess_us"])
+        lines.append(line)
+    return pd.DataFrame(lines).sort_values("density, %", ascending=False, ignore_index=True)
+
+
+def ideas_table(floors: pd.DataFrame) -> pd.DataFrame:
+    """Return a line an idea: on how many matrices it could win, by how much, when it has paid."""
+    import pandas as pd
+
+    lines = []
+    for name in ("swapped", *list(ORDERS)[1:]):
+        gains = floors[f"{name}, times"].dropna()
+        wins = gains[gains > WINS]
+        line = {
+            "idea": name,
+            "matrices": len(gains),
+            "could win on": len(wins),
+            "most, times": gains.max(),
+            "worth a kernel": "yes" if len(wins) >= WORTH_IT else "no",
+        }
+        if name != "swapped":
+            winners = floors.loc[wins.index]
+            saved = winners["today, us"] - winners[f"{name}, us"]
+            line["ordering, us"] = winners[f"{name}, ordering, us"].median()
+            line["paid after products"] = (winners[f"{name}, ordering, us"] / saved).median()
+        lines.append(line)
+    return pd.DataFrame(lines)
