@@ -148,23 +148,19 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
 
 
 def _decides(ours: pd.DataFrame) -> str:
-    """Return how much of an iteration each floor is, for the sizes at which it is the higher one."""
+    """Return which part of an iteration its higher floor is, for the sizes of either."""
+    exchanges, bandwidth = "result.exchange_floor_us", "result.bandwidth_floor_us"
+    higher = ours[[exchanges, bandwidth]].idxmax(axis=1)
     words = ""
-    floors = {
-        "exchanges over the grid": "result.exchange_floor_us",
-        "the bytes at a copy's rate": "result.bandwidth_floor_us",
-    }
-    higher = ours[list(floors.values())].idxmax(axis=1)
-    for name, column in floors.items():
+    for column, sizes, name in (
+        (exchanges, "Up to n = {most:,}", "exchanges over the grid"),
+        (bandwidth, "From n = {least:,} on", "the bytes at a copy's rate"),
+    ):
         here = ours[higher == column]
         if not here.empty:
-            share = 100 * here[column] / here["median_us"]
-            ends = "to" if column == "result.exchange_floor_us" else "from"
-            n = int(here["k"].max() if ends == "to" else here["k"].min())
-            words += (
-                f"{'Up to' if ends == 'to' else 'From'} n = {n:,}, {name} are {span(share)} % of the persistent "
-                "kernel's iteration. "
-            )
+            sizes = sizes.format(least=int(here["k"].min()), most=int(here["k"].max()))
+            share = span(100 * here[column] / here["median_us"])
+            words += f"{sizes} {name} are {share} % of the persistent kernel's iteration. "
     return words
 
 
