@@ -124,6 +124,7 @@ def resolution(probes: pd.DataFrame) -> str:
     words += _listed(good, [f"{value:.2f}" for value in share[good.index]]) or "none"
     unequal = (rows["cost_us"] - rows["case"].map(base)).abs()
     words += f". Instruments cost these kernels up to {unequal.max():.1f} us more or less than opt3"
+    words += _cost_left_in(rows)
     if off.empty:
         return f"{words}."
     return (
@@ -132,6 +133,17 @@ def resolution(probes: pd.DataFrame) -> str:
         f"{off['result.measured_loss_us'].max():.1f} us: read the causes' order there, not their "
         "sum."
     )
+
+
+def _cost_left_in(rows: pd.DataFrame) -> str:
+    """Return how near the causes come by themselves: taking the cost off closes the account."""
+    if "result.bare_share" not in rows or rows["result.bare_share"].isna().all():
+        return ""
+    bare = rows["result.bare_share"].astype(float)
+    off = rows[bare.sub(1.0).abs() > CLOSE_ENOUGH]
+    words = f"; with that cost left in, the sum is {bare.min():.2f} to {bare.max():.2f} of the loss"
+    listed = _listed(off, [f"{value:.2f}" for value in bare[off.index]])
+    return f"{words}, more than {CLOSE_ENOUGH:.0%} off for {listed}" if listed else words
 
 
 def _listed(rows: pd.DataFrame, values: Sequence[str]) -> str:
