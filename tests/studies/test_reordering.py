@@ -57,7 +57,7 @@ def test_tables_tell_what_could_win() -> None:
     floors["cuthill-mckee, times"] = np.nan
     floors["cuthill-mckee, us"] = floors["cuthill-mckee, ordering, us"] = np.nan
     ideas = reordering.ideas_table(floors).set_index("idea")
-    assert ideas["worth a kernel"].to_dict() == {
+    assert ideas["5 or more"].to_dict() == {
         "swapped": "no", "similarity": "yes", "cuthill-mckee": "no",
     }  # fmt: skip
     saved = floors["today, us"] - floors["similarity, us"]
