@@ -66,7 +66,9 @@ def test_tables_tell_what_could_win() -> None:
 
 
 def test_a_matrix_of_the_evaluation_is_measured_and_drawn() -> None:
-    case = next(case for case in reordering.cases() if "power_law" in str(case.matrix))
+    generated = [entry for entry in reordering.entries() if entry.stand_in_for]
+    smallest = min(generated, key=lambda entry: entry.nnz).name
+    (case,) = (case for case in reordering.cases() if case.matrix == smallest)
     records = [replace(record, run="r") for record in reordering.measure(case)]
     assert {record.variant for record in records} == set(reordering.ORDERS)
     items = reordering.draw(frame_of(records), claims_frame("reordering"))
