@@ -165,8 +165,8 @@ def draw(
             f"On how many of the {len(floors)} matrices of the evaluation an idea could win: "
             "today's formats, the better of windows of 64 to 256 rows and CSR, have a floor of at "
             f"least {WINS:g} times its floor, n = {N}. The time of ordering is the host's; it "
-            "has paid after as many products at the least as it takes over what the floors differ by "
-            "(medians of the matrices on which it could win).",
+            "has paid after as many products at the least as it takes over what the floors differ "
+            "by (medians of the matrices on which it could win).",
         ),
         "floors": Table(
             floors,
