@@ -107,12 +107,15 @@ def measure(case: Case) -> list[Record]:
     """Measure the kernels beside dense cuBLAS, and each chain of the new ones alone."""
     from asyncsparse_lab.baselines import BASELINES
     from asyncsparse_lab.studies.spmm_cases import measure_case
+    from asyncsparse_lab.studies.spmm_common import time_probe
 
     steps = kernels_of(case)
     dense = [BASELINES["cublas-dense"]]
     measured = measure_case(STUDY, case, steps, dense, seconds=0.1, **case.params)
     probes = [probe for step in steps for probe in _probes(step)]
-    records = measured.records + [_probe(case, probe, measured.product) for probe in probes]
+    records = measured.records + [
+        time_probe(probe, measured.product, STUDY, case) for probe in probes
+    ]
     loaded = loaded_bytes(measured.product)
     return [
         replace(record, result={**record.result, "l2_bytes": loaded[record.variant]})
@@ -138,28 +141,6 @@ def loaded_bytes(product: Product) -> dict[str, int]:
         values = BLOCK * (blocks * BLOCK + slices * geometry.tile_columns)
         found[name] = 2 * column_tiles * values
     return found
-
-
-def _probe(case: Case, variant: Variant, product: Product) -> Record:
-    """Time one chain of a variant alone, cold."""
-    from asyncsparse_lab.gpu.timing import time_interleaved
-    from asyncsparse_lab.spmm.measure import record_identity
-    from asyncsparse_lab.spmm.run import Ours
-
-    probe = Ours(variant)
-    prepared = probe.prepare(product)
-    (timing,) = time_interleaved([prepared.run], "cold", 0.05)
-    return Record(
-        **record_identity(probe, product, STUDY, case.name, case.matrix),
-        l2="cold",
-        clock="events",
-        status="passed",
-        **timing.record_fields(),
-        kernel_hash=prepared.kernel_hash,
-        host_hash=prepared.host_hash,
-        compiler=prepared.compiler,
-        params=prepared.params,
-    )
 
 
 def draw(
