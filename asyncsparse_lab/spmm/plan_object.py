@@ -142,6 +142,8 @@ class Plan:
         call = self._looked_at(B, out)
         given = call.B
         if given.device is None:
+            if stream is not None:
+                raise InputError(f"stream is {stream!r}, but B is on the CPU: leave it out")
             target = call.out or dense(given.new(call.shape, call.dtype_out, call.layout), "out")
             self._multiply_on_cpu(given, target, alpha, beta)
             return target.owner if out is None else out

@@ -180,6 +180,11 @@ def test_bad_input_is_named_in_one_line(A, B, change, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_stream_for_a_product_on_the_cpu_is_refused(A, B):
+    with pytest.raises(InputError, match="stream is 7, but B is on the CPU"):
+        asl.spmm(A, B, compute="bfloat16", stream=7)
+
+
 def test_the_type_that_is_already_there_needs_no_compute(A, B):
     bits = bfloat16_bits(B.astype(np.float32))
     blocks = asl.BCSR.from_csr(A.astype(np.float32))
