@@ -228,30 +228,30 @@ def case_of(name: str) -> Case:
 
 
 def test_a_case_is_measured_cold_and_a_few_contenders_warm(pretended: list[str]) -> None:
-    records = suite.measure(case_of("bcsstk08-n256"))
+    records = suite.measure(case_of("Trefethen_2000-n256"))
     cold = {record.variant: record for record in records if record.l2 == "cold"}
     warm = [record.variant for record in records if record.l2 == "warm"]
     assert len(cold) == 7
     assert cold["blocked-ell"].status == "oom"
     assert sorted(warm) == ["auto", "bcsr-opt3", "csr-alg3", "dense"]
     assert pretended.count("auto") == 1, "prepared once for both states of L2"
-    entry = ENTRIES["bcsstk08"]
+    entry = ENTRIES["Trefethen_2000"]
     assert cold["auto"].result["least_bytes"] == 2 * entry.nnz + 2 * 256 * (entry.rows + entry.cols)
     assert all(record.rel_err is not None for record in records if record.status == "passed")
 
 
 def test_float32_and_another_n_share_the_conversions(pretended: list[str]) -> None:
-    suite.measure(case_of("bcsstk08-n256"))
-    records = suite.measure(case_of("bcsstk08-n256-float32"))
+    suite.measure(case_of("Trefethen_2000-n256"))
+    records = suite.measure(case_of("Trefethen_2000-n256-float32"))
     assert {record.l2 for record in records} == {"cold"}
     assert {record.dtype_out for record in records} == {"float32"}
-    first, truth = suite.product_and_truth("bcsstk08", 256)
-    assert suite.product_and_truth("bcsstk08", 256)[1] is truth
+    first, truth = suite.product_and_truth("Trefethen_2000", 256)
+    assert suite.product_and_truth("Trefethen_2000", 256)[1] is truth
     first.converted("format", lambda A: "made once")
-    second, _ = suite.product_and_truth("bcsstk08", 512)
+    second, _ = suite.product_and_truth("Trefethen_2000", 512)
     assert second.converted("format", lambda A: "made again")[0] == "made once"
     assert second.padded_B is not None
-    assert second.B.shape == (ENTRIES["bcsstk08"].cols, 512)
+    assert second.B.shape == (ENTRIES["Trefethen_2000"].cols, 512)
     assert np.shares_memory(second.B, second.padded_B)
 
 
