@@ -6,13 +6,31 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 
 from asyncsparse_lab.formats import BCSR, WCSR, bfloat16_bits
 from asyncsparse_lab.formats.layouts import core_matrices
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.elementwise import widen
 from asyncsparse_lab.spmm.plan_object import Plan
+
+FORMS = ["blocks", "windows", "csr", "dense", "half_bits", "hidden"]
+"""What :class:`Fake` can convert A to."""
+
+
+@pytest.fixture
+def A():
+    A = csr_array(random_array((100, 70), density=0.08, format="csr", rng=0))
+    A.data = np.round(A.data * 15 + 1)  # sums of products of these are exact
+    return A
+
+
+def dense_b(k, n=16, seed=1):
+    return np.random.default_rng(seed).integers(-8, 8, (k, n)).astype(np.float16)
+
+
+def bits(B):
+    return bfloat16_bits(B.astype(np.float32))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 import asyncsparse_lab as asl
 from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
@@ -18,25 +18,9 @@ from asyncsparse_lab.spmm.plan_structure import structure_of
 from asyncsparse_lab.spmm.planner import Candidate
 from asyncsparse_lab.spmm.sparse_operands import sparse
 
+from .conftest import FORMS, bits, dense_b
+
 pytestmark = pytest.mark.usefixtures("launched")
-
-
-@pytest.fixture
-def A():
-    A = csr_array(random_array((100, 70), density=0.08, format="csr", rng=0))
-    A.data = np.round(A.data * 15 + 1)  # sums of products of these are exact
-    return A
-
-
-def dense_b(k, n=16, seed=1):
-    return np.random.default_rng(seed).integers(-8, 8, (k, n)).astype(np.float16)
-
-
-def bits(B):
-    return bfloat16_bits(B.astype(np.float32))
-
-
-FORMS = ["blocks", "windows", "csr", "dense", "half_bits", "hidden"]
 
 
 @pytest.mark.parametrize("form", FORMS)
