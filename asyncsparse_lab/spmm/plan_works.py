@@ -8,7 +8,7 @@ tile of C is, how many thread blocks an SM holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -88,22 +88,35 @@ def blocks_work(
     overlapping : bool
         Whether C leaves while the next tile is loaded.
     """
-    rates, per_row = problem.rates, problem.structure.blocks_per_row
+    per_row = problem.structure.blocks_per_row
     a_bytes = bcsr_bytes(problem.structure)
     slice_bytes = VALUE_BYTES * BLOCK * problem.n / problem.tiles(tile_columns)
     block_bytes = VALUE_BYTES * BLOCK * BLOCK
     moved = per_row * (block_bytes + slice_bytes) + problem.stored(BLOCK, tile_columns)
     flops = per_row * (2.0 * BLOCK * BLOCK * tile_columns)
-    work = Work(
+    exponent = OVERLAPPING if overlapping else IN_TURN
+    return _ring_work(problem, moved, flops, a_bytes, tile_columns, exponent), a_bytes
+
+
+def _ring_work(
+    problem: Problem,
+    moved: npt.NDArray[np.floating[Any]],
+    flops: npt.NDArray[np.floating[Any]],
+    a_bytes: int,
+    tile_columns: int,
+    hbm_exponent: float,
+) -> Work:
+    """Return the work of a kernel that loads by TMA, from the bytes and operations of its tasks."""
+    rates = problem.rates
+    return Work(
         moved / rates.tma_bytes_per_us,
         flops / rates.mma_flops_per_us,
         TENSOR_CORES,
         rates.sm_count,
         problem.hbm_us(a_bytes),
         repeats=problem.tiles(tile_columns),
-        hbm_exponent=OVERLAPPING if overlapping else IN_TURN,
+        hbm_exponent=hbm_exponent,
     )
-    return work, a_bytes
 
 
 def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Work, int]:
@@ -114,7 +127,7 @@ def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Wo
     steps : int64 array, pairs
         Block columns in the union of both rows.
     """
-    rates, structure = problem.rates, problem.structure
+    structure = problem.structure
     a_bytes = bcsr_bytes(structure) + 16 * int(steps.sum())
     slice_bytes = VALUE_BYTES * BLOCK * problem.n / problem.tiles(tile_columns)
     block_bytes = VALUE_BYTES * BLOCK * BLOCK
@@ -122,16 +135,7 @@ def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Wo
     moved = steps * (per_step * block_bytes + slice_bytes)
     moved = moved + problem.stored(2 * BLOCK, tile_columns)
     flops = steps * (2.0 * per_step * BLOCK * BLOCK * tile_columns)
-    work = Work(
-        moved / rates.tma_bytes_per_us,
-        flops / rates.mma_flops_per_us,
-        TENSOR_CORES,
-        rates.sm_count,
-        problem.hbm_us(a_bytes),
-        repeats=problem.tiles(tile_columns),
-        hbm_exponent=OVERLAPPING,
-    )
-    return work, a_bytes
+    return _ring_work(problem, moved, flops, a_bytes, tile_columns, OVERLAPPING), a_bytes
 
 
 def windows_work(

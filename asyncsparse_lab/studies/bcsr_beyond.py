@@ -17,7 +17,6 @@ perfectly would take as long as the longest: that is what a step of the ladder i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
@@ -107,7 +106,7 @@ def measure(case: Case) -> list[Record]:
     """Measure the kernels beside dense cuBLAS, and each chain of the new ones alone."""
     from asyncsparse_lab.baselines import BASELINES
     from asyncsparse_lab.studies.spmm_cases import measure_case
-    from asyncsparse_lab.studies.spmm_common import time_probe
+    from asyncsparse_lab.studies.spmm_common import time_probe, with_results
 
     steps = kernels_of(case)
     dense = [BASELINES["cublas-dense"]]
@@ -117,12 +116,7 @@ def measure(case: Case) -> list[Record]:
         time_probe(probe, measured.product, STUDY, case) for probe in probes
     ]
     loaded = loaded_bytes(measured.product)
-    return [
-        replace(record, result={**record.result, "l2_bytes": loaded[record.variant]})
-        if record.backend == "asyncsparse" and record.status == "passed"
-        else record
-        for record in records
-    ]
+    return with_results(records, lambda record: {"l2_bytes": loaded[record.variant]})
 
 
 def loaded_bytes(product: Product) -> dict[str, int]:

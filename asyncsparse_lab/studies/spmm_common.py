@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats import BCSR
@@ -73,8 +74,15 @@ def with_blocks(records: list[Record], product: Product) -> list[Record]:
     """Add to the results of our kernels how many 64 x 64 blocks they multiply, and their fill."""
     size = BCSR.predict(product.A, (64, 64))
     blocks = {"blocks": size.stored, "fill_ratio": size.fill_ratio}
+    return with_results(records, lambda record: blocks)
+
+
+def with_results(
+    records: Sequence[Record], more: Callable[[Record], Mapping[str, Any]]
+) -> list[Record]:
+    """Add to the results of our kernels, where they passed, what ``more`` says of each."""
     return [
-        replace(record, result={**record.result, **blocks})
+        replace(record, result={**record.result, **more(record)})
         if record.backend == "asyncsparse" and record.status == "passed"
         else record
         for record in records

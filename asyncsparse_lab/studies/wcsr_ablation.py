@@ -135,6 +135,8 @@ def shares(rows: NDArray[Any]) -> dict[str, float]:
 
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     """Add to our records the columns of the windows, the tasks, and the bytes that are gathered."""
+    from asyncsparse_lab.studies.spmm_common import with_results
+
     columns = WCSR.count_columns(product.A, WINDOW)
     padded = -(-columns // 16) * 16
     gathered = 2 * int(columns.sum()) * product.n
@@ -150,12 +152,7 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
             "gathered_bytes": gathered,
         }
 
-    return [
-        replace(record, result={**record.result, **more(record)})
-        if record.backend == "asyncsparse" and record.status == "passed"
-        else record
-        for record in records
-    ]
+    return with_results(records, more)
 
 
 def draw(

@@ -15,7 +15,6 @@ The probes leave out products and stores, so that the loads remain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.formats import WCSR
@@ -108,6 +107,8 @@ def measure(case: Case) -> list[Record]:
 
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     """Add to our records what their windows must move and multiply."""
+    from asyncsparse_lab.studies.spmm_common import with_results
+
     heights = {int(r.params["window"]) for r in records if r.backend == "asyncsparse"}
     columns = {height: WCSR.count_columns(product.A, height) for height in heights}
 
@@ -126,12 +127,7 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
             - 2 * int(product.A.nnz),
         }  # fmt: skip
 
-    return [
-        replace(record, result={**record.result, **more(record)})
-        if record.backend == "asyncsparse" and record.status == "passed"
-        else record
-        for record in records
-    ]
+    return with_results(records, more)
 
 
 def draw(
