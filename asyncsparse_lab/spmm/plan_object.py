@@ -14,7 +14,6 @@ import numpy as np
 from asyncsparse_lab.errors import InputError, UnsupportedError
 from asyncsparse_lab.formats.arrays import Array, array_module
 from asyncsparse_lab.spmm.choice import Choice, choose
-from asyncsparse_lab.spmm.converted import Converted
 from asyncsparse_lab.spmm.elementwise import combine, round_dense, widen
 from asyncsparse_lab.spmm.launches import Launches, Run, Streams
 from asyncsparse_lab.spmm.new_values import NewValues, new_values
@@ -29,6 +28,7 @@ from asyncsparse_lab.spmm.operands import (
     stream_pointer,
 )
 from asyncsparse_lab.spmm.plan_checks import Call, Rules, check_scalar
+from asyncsparse_lab.spmm.plan_matrix import PlanMatrix
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.product import Product, require_memory
 from asyncsparse_lab.spmm.sparse_operands import Sparse
@@ -70,7 +70,7 @@ class Plan:
         self.n = n
         self._rules = rules
         self._kernel = kernel
-        self._A = Converted(A, rules.compute)
+        self._A = PlanMatrix(A, rules.compute)
         self._choices: dict[tuple[str, str], Choice] = {}
         self._turned: set[str] = set()  # types of C that nothing writes column-major
         self._last: dict[tuple[str, str], Product] = {}

@@ -28,7 +28,7 @@ from asyncsparse_lab.spmm.sparse_operands import DeferredCsr, Sparse
 _KEEPS_VALUES: Final = ("dense", "csr-alg2", "csr-alg3")  # libraries that read our conversions
 
 
-class Converted:
+class PlanMatrix:
     """A in host memory, and on one GPU in the formats that were needed so far.
 
     Parameters
