@@ -2,9 +2,8 @@
 // memory the values take.
 //
 //   convert_count   a thread block a window at a time: which columns it has, as bits in shared
-//   memory; the
-//                   bits before one's own are the rank of a column. The block that ends last adds
-//                   up the windows.
+//                   memory; the bits before one's own are the rank of a column. The block that
+//                   ends last adds up the windows.
 //   convert_fill    every entry to its place in the stored columns, whose index is written beside;
 //                   and the windows as tasks, longest first.
 
@@ -18,6 +17,7 @@ constexpr int FILL_THREADS = 256;
 constexpr int MOST_ROWS = 256;
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
+constexpr int LEADING = 64;  // stored columns whose index comes with the task
 
 // Sum of the values that threads before this one have, and of all of them.
 template <class Number>
@@ -192,6 +192,16 @@ __device__ __forceinline__ void place_column(const ConvertArguments& g, int64_t 
   g.column_index[slot] = rank < g.counts[window] ? g.columns[begin + rank] : -1;
 }
 
+// The columns of A of a task's first stored columns, from its window's `first` on.
+__device__ __forceinline__ void place_leading(const ConvertArguments& g, int32_t window,
+                                              int64_t place, int32_t first, int32_t length) {
+  const int32_t begin = g.indptr[int64_t{window} * g.height];
+  const int32_t left = g.counts[window] - first;
+  const int32_t there = length < left ? length : left;
+  for (int32_t i = 0; i < LEADING; ++i)
+    g.leading_indices[place * LEADING + i] = i < there ? g.columns[begin + first + i] : -1;
+}
+
 // One window as tasks, longest first: pieces of the limit in the order of the windows, then what
 // is left of each, in the order of its length. Where a window's tasks go is counted over all
 // windows, which is quadratic in their number, and little beside the rest for all but huge ones.
@@ -243,6 +253,7 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
       default:
         static_cast<WindowTask*>(g.tasks)[place] = {
             first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
+        place_leading(g, window, place, piece * g.task_limit, length);
     }
   };
   for (int32_t piece = 0; piece < own.x; ++piece) write(whole_before + piece, piece, g.task_limit);

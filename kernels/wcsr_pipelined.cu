@@ -62,7 +62,6 @@ __device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2
 
 __device__ __forceinline__ void consume(const WindowArguments& arguments, const WindowTile& tile,
                                         WindowRing& ring, uint32_t stages) {
-  __syncthreads();  // the barriers are ready
   int warp = threadIdx.x / WARP_THREADS;
   int group = threadIdx.x / WARPGROUP_THREADS;
   // This consumer's 64 rows of A's stage, and WGMMA_N columns of B's, which follows A.
@@ -108,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)
   uint32_t stages = aligned_stages(dynamic_shared);
   const WindowTile tile(arguments);
   if (threadIdx.x == 0) ring.initialise();
+  __syncthreads();
   if (threadIdx.x >= CONSUMER_THREADS) {
     if constexpr (TRADES_REGISTERS) release_registers<PRODUCER_REGISTERS>();
     produce(arguments, tile, ring, stages);

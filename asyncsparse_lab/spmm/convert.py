@@ -31,7 +31,7 @@ from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
 from asyncsparse_lab.spmm.ring import blocks_from_host
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
-from asyncsparse_lab.spmm.windows import TASK, DeviceWindows, WindowPieces
+from asyncsparse_lab.spmm.windows import LEADING, TASK, DeviceWindows, WindowPieces
 
 HEIGHTS: Final = (64, 128, 256)
 """Heights of windows that the kernels read."""
@@ -183,13 +183,15 @@ def windows_from_csr(
     counts = count_tasks(cut.starts, columns)
     window_col_idx, values = _empty_windows(cut, height)
     tasks = cupy.empty(TASK.itemsize * counts.tasks, dtype=cupy.uint8)
+    leading = cupy.empty((counts.tasks, LEADING), dtype=cupy.int32)
+    cut.arguments.leading_indices = leading.data.ptr
     cut.arguments.task_limit = columns or _WHOLE
     cut.arguments.deterministic = deterministic
     _fill(cut, window_col_idx, values, tasks, _WINDOWS_IN_SLOTS)
     slots = counts.pieces_of_split if deterministic else counts.split
     return (
         DeviceWindows(shape, height, cut.starts, window_col_idx, values),
-        WindowPieces(tasks, counts.tasks, columns, slots, counts.most_pieces),
+        WindowPieces(tasks, counts.tasks, columns, slots, counts.most_pieces, leading),
     )
 
 

@@ -28,12 +28,13 @@ _THREADS_OF_AN_SM: Final = 2048
 
 
 class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (152 bytes)."""
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (160 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
           for name in ("indptr", "indices", "values", "ranks", "rows", "columns", "counts",
-                       "pointer", "finished", "column_index", "stored", "tasks", "split_windows")),
+                       "pointer", "finished", "column_index", "stored", "tasks", "leading_indices",
+                       "split_windows")),
         *((name, ctypes.c_int32)
           for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
                        "columns_at_once", "task_limit", "entry_blocks", "column_blocks",

@@ -27,15 +27,19 @@ TASK: Final = np.dtype(
 )
 """Mirror of ``WindowTask``."""
 
+LEADING: Final = 64
+"""Stored columns in a stage of the ring."""
+
 _LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and read a partial tile
 
 
 class WindowArguments(ctypes.Structure):
-    """Mirror of ``WindowArguments`` in ``kernels/include/window_arguments.cuh`` (96 bytes)."""
+    """Mirror of ``WindowArguments`` in ``kernels/include/window_arguments.cuh`` (112 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
-          for name in ("a", "window_col_idx", "tasks", "b", "c", "partials", "arrivals")),
+          for name in ("a", "window_col_idx", "tasks", "leading_indices", "b", "c", "rows",
+                       "partials", "arrivals")),
         *((name, ctypes.c_int64) for name in ("m", "n", "ldc")),
         *((name, ctypes.c_uint32) for name in ("b_row_bytes", "task_count", "column_tiles")),
         ("deterministic", ctypes.c_int32),
@@ -48,7 +52,8 @@ class DeviceWindows:
 
     ``window_row_ptr`` is int64 on the host, ``window_col_idx`` int32 with -1 for padding,
     ``values`` the 16-bit patterns as core matrices
-    (:func:`asyncsparse_lab.formats.layouts.core_matrices`).
+    (:func:`asyncsparse_lab.formats.layouts.core_matrices`).  ``rows`` is int32, the row of C to
+    which each row of the windows belongs; None where they are in order.
     """
 
     shape: tuple[int, int]
@@ -56,16 +61,32 @@ class DeviceWindows:
     window_row_ptr: Any
     window_col_idx: Any
     values: Any
+    rows: Any = None
 
     @classmethod
-    def of_product(cls, product: Product, height: int) -> DeviceWindows:
-        """Convert a product's A on the GPU, or on the host where offsets need 64 bits."""
+    def of_product(cls, product: Product, height: int, row_order: int = 0) -> DeviceWindows:
+        """Convert a product's A on the GPU, or on the host where offsets need 64 bits.
+
+        Rows in another order than the stored one are put so on the host.
+        """
         from asyncsparse_lab.spmm.convert import can_convert, windows_from_csr
 
+        if row_order:
+            return cls._reordered(product, height, row_order)
         csr = product.device_csr
         if can_convert(csr):
             return windows_from_csr(csr, product.A.shape, height)[0]
         return cls.from_csr(product.A, height, product.dtype_in)
+
+    @classmethod
+    def _reordered(cls, product: Product, height: int, row_order: int) -> DeviceWindows:
+        import cupy
+
+        from asyncsparse_lab.spmm import orders
+
+        order = orders.row_order(product.A, row_order)
+        windows = cls.from_csr(product.A[order], height, product.dtype_in)
+        return replace(windows, rows=cupy.asarray(order.astype(np.int32)))
 
     @classmethod
     def from_csr(cls, A: Any, height: int, dtype_in: str = "bfloat16") -> DeviceWindows:
@@ -110,6 +131,8 @@ class WindowPieces:
     ----------
     tasks : array of :data:`TASK`
         Their bytes, where they are in device memory.
+    leading_indices : int32 array, tasks x 64, or None
+        In device memory: the columns of A of each task's first stored columns, -1 beyond them.
     count : int
         Tasks.
     limit : int
@@ -126,6 +149,7 @@ class WindowPieces:
     limit: int
     slots: int
     most_pieces: int
+    leading_indices: Any = None
 
     @classmethod
     def of(cls, window_row_ptr: Any, limit: int, deterministic: bool) -> WindowPieces:
@@ -149,11 +173,25 @@ class WindowPieces:
         tasks["slot"] = np.where(pieces > 1, starts[window], -1)
         return cls(tasks, len(tasks), limit, int(slots.sum()), int(pieces.max(initial=1)))
 
-    def on_device(self) -> WindowPieces:
-        """Return the same with the tasks' bytes as a CuPy array."""
+    def on_device(self, window_col_idx: Any) -> WindowPieces:
+        """Return the same in device memory, with the leading indices of each task.
+
+        Parameters
+        ----------
+        window_col_idx : int32 array
+            CuPy.
+        """
         import cupy
 
-        return replace(self, tasks=cupy.asarray(self.tasks.view(np.uint8)))
+        first, columns = (cupy.asarray(self.tasks[name]) for name in ("first_column", "columns"))
+        ahead = cupy.arange(LEADING)
+        beyond = cupy.full(LEADING, -1, dtype=cupy.int32)
+        indices = cupy.concatenate([window_col_idx, beyond])[first[:, None] + ahead]
+        return replace(
+            self,
+            tasks=cupy.asarray(self.tasks.view(np.uint8)),
+            leading_indices=cupy.where(ahead < columns[:, None], indices, beyond),
+        )
 
 
 def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
@@ -193,7 +231,7 @@ def window_arguments(
     ----------
     A : DeviceWindows, m x k
     pieces : WindowPieces
-        With a CuPy array.
+        With CuPy arrays.
     B : cupy.ndarray of uint16 or float16, k x n
         Row-major, rows aligned to 16 bytes.
     C : cupy.ndarray, m x n
@@ -213,8 +251,10 @@ def window_arguments(
         a=A.values.data.ptr,
         window_col_idx=A.window_col_idx.data.ptr,
         tasks=pieces.tasks.data.ptr,
+        leading_indices=pieces.leading_indices.data.ptr,
         b=B.data.ptr,
         c=C.data.ptr,
+        rows=0 if A.rows is None else A.rows.data.ptr,
         m=A.shape[0],
         n=n,
         ldc=C.strides[0] // C.itemsize,
@@ -241,16 +281,20 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     constants, options = kernel.constants, kernel.options
     height, deterministic = constants["HEIGHT"], bool(options["deterministic"])
     column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
+    row_order = options["row_order"]
+    name = f"windows{height}-order{row_order}" if row_order else f"windows{height}"
     A, convert_us = product.converted(
-        f"windows{height}", lambda _: DeviceWindows.of_product(product, height)
+        name, lambda _: DeviceWindows.of_product(product, height, row_order)
     )
     limit = options["max_cols_per_task"]
     if limit == AUTO_LIMIT:
         places = device_facts().sm_count * constants["MINIMUM_CTAS"]
         limit = choose_limit(A.window_row_ptr, column_tiles, places)
     pieces, cut_us = product.converted(
-        f"windows{height}-pieces{limit}-{deterministic}",
-        lambda _: WindowPieces.of(A.window_row_ptr, limit, deterministic).on_device(),
+        f"{name}-pieces{limit}-{deterministic}",
+        lambda _: WindowPieces.of(A.window_row_ptr, limit, deterministic).on_device(
+            A.window_col_idx
+        ),
     )
     launch = _open(kernel, artifact, A, pieces, product.B, output)
     params = {

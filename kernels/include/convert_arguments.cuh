@@ -26,9 +26,10 @@ struct ConvertArguments {
   int64_t* pointer;   // first stored column of each window, padding included, and the end
   int32_t* finished;  // windows that are done; zero before and after
   // What the second one writes.
-  int32_t* column_index;  // of each stored column, -1 for padding
-  uint16_t* stored;       // zeros before
-  void* tasks;            // longest first, of the kind below
+  int32_t* column_index;     // of each stored column, -1 for padding
+  uint16_t* stored;          // zeros before
+  void* tasks;               // longest first, of the kind below
+  int32_t* leading_indices;  // of a WindowTask, see window_arguments.cuh
   int32_t* split_windows;
   int32_t m;
   int32_t columns_of_a;  // of A, in units of the format's columns
@@ -43,4 +44,4 @@ struct ConvertArguments {
   int32_t task_kind;      // TaskKind
   int32_t deterministic;  // whether each piece of a window has a slot, or all share one
 };
-static_assert(sizeof(ConvertArguments) == 152, "the Python mirror is 152 bytes");
+static_assert(sizeof(ConvertArguments) == 160, "the Python mirror is 160 bytes");

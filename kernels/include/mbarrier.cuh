@@ -20,6 +20,12 @@ __device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+// The same for barriers that no other CTA of a cluster uses: the fence above makes the thread wait
+// for all its accesses to global memory (MEMBAR.ALL.GPU). A barrier of the CTA has to follow.
+__device__ __forceinline__ void mbarrier_init_fence_of_cta() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
   debug_delay(1);
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))

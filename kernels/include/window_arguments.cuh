@@ -17,13 +17,15 @@ struct alignas(16) WindowTask {
 static_assert(sizeof(WindowTask) == 32, "the task array on the host has 32 bytes a task");
 
 struct WindowArguments {
-  const uint16_t* a;              // core matrices, [k16 step][HEIGHT / 64][2][8][8 rows][8 values]
-  const int32_t* window_col_idx;  // column of each stored column, -1 for padding
-  const WindowTask* tasks;        // longest first
-  const uint16_t* b;              // row-major, rows 16-byte aligned
-  void* c;                        // row-major, row stride ldc elements
-  float* partials;                // tiles of split windows, see window_partials.cuh
-  int32_t* arrivals;              // zero before and after every launch
+  const uint16_t* a;               // core matrices, [k16 step][HEIGHT / 64][2][8][8 rows][8 values]
+  const int32_t* window_col_idx;   // column of each stored column, -1 for padding
+  const WindowTask* tasks;         // longest first
+  const int32_t* leading_indices;  // column of each task's first 64 stored columns, -1 beyond
+  const uint16_t* b;               // row-major, rows 16-byte aligned
+  void* c;                         // row-major, row stride ldc elements
+  const int32_t* rows;             // of C, to which A's rows belong; null where they are in order
+  float* partials;                 // tiles of split windows, see window_partials.cuh
+  int32_t* arrivals;               // zero before and after every launch
   int64_t m;
   int64_t n;
   int64_t ldc;
@@ -32,4 +34,4 @@ struct WindowArguments {
   uint32_t column_tiles;
   int32_t deterministic;  // how partial tiles are added up
 };
-static_assert(sizeof(WindowArguments) == 96, "the Python mirror is 96 bytes");
+static_assert(sizeof(WindowArguments) == 112, "the Python mirror is 112 bytes");

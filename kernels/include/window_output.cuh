@@ -62,25 +62,29 @@ __device__ __forceinline__ void store_element(void* to, uint32_t room, int row, 
   }
 }
 
-// By one warp: its 16 rows of C, from `first_row` on. `room` is its own.
+// By one warp: its 16 rows of C, from `first_row` of A's windows on. `room` is its own.
 __device__ __forceinline__ void store_rows(const WindowArguments& arguments, uint32_t room,
                                            const float (&accumulators)[WGMMA_N / 2],
                                            int64_t first_row, int64_t first_column) {
   lay_down_rows(room, accumulators);
-  __syncwarp();
   int lane = threadIdx.x % WARP_THREADS;
   int64_t rows_left = arguments.m - first_row;
   int rows = rows_left < WARP_OUTPUT_ROWS ? static_cast<int>(rows_left) : WARP_OUTPUT_ROWS;
   int64_t columns_left = arguments.n - first_column;
   int columns = columns_left < WGMMA_N ? static_cast<int>(columns_left) : WGMMA_N;
   int64_t row_bytes = arguments.ldc * OUTPUT_BYTES;
-  char* c = static_cast<char*>(arguments.c) + first_row * row_bytes + first_column * OUTPUT_BYTES;
+  char* c = static_cast<char*>(arguments.c) + first_column * OUTPUT_BYTES;
+  // Lane l knows where row l goes.
+  auto place = static_cast<int32_t>(first_row) + lane;
+  if (arguments.rows != nullptr && lane < rows) place = __ldg(arguments.rows + place);
+  auto row_of_c = [&](int row) { return c + __shfl_sync(~0u, place, row) * row_bytes; };
+  __syncwarp();
 
   bool is_aligned = ((reinterpret_cast<uint64_t>(arguments.c) | row_bytes) & 15) == 0;
   int chunks = is_aligned ? columns / CHUNK_COLUMNS : 0;
   constexpr int BATCH = 4;  // loads on their way before the first is stored
 #pragma unroll 1
-  for (int first = lane; first < rows * ROW_CHUNKS; first += BATCH * WARP_THREADS) {
+  for (int first = lane; first < WARP_OUTPUT_ROWS * ROW_CHUNKS; first += BATCH * WARP_THREADS) {
     uint4 values[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
@@ -94,13 +98,15 @@ __device__ __forceinline__ void store_rows(const WindowArguments& arguments, uin
     for (int i = 0; i < BATCH; ++i) {
       int row = (first + i * WARP_THREADS) / ROW_CHUNKS;
       int chunk = (first + i * WARP_THREADS) % ROW_CHUNKS;
-      if (row < rows && chunk < chunks)
-        *reinterpret_cast<uint4*>(c + row * row_bytes + chunk * 16) = values[i];
+      char* to = row_of_c(row) + chunk * 16;
+      if (row < rows && chunk < chunks) *reinterpret_cast<uint4*>(to) = values[i];
     }
   }
 
   // What does not fill a chunk at C's right edge, or all where its rows are not 16-byte aligned.
-  for (int row = 0; row < rows && chunks * CHUNK_COLUMNS < columns; ++row)
+  for (int row = 0; row < rows && chunks * CHUNK_COLUMNS < columns; ++row) {
+    char* to = row_of_c(row);
     for (int column = chunks * CHUNK_COLUMNS + lane; column < columns; column += WARP_THREADS)
-      store_element(c + row * row_bytes + column * OUTPUT_BYTES, room, row, column);
+      store_element(to + column * OUTPUT_BYTES, room, row, column);
+  }
 }

@@ -63,19 +63,19 @@ struct WindowRing {
       mbarrier_init(&full[slot], PRODUCER_THREADS + 1);
       mbarrier_init(&empty[slot], CONSUMER_WARPS);
     }
-    mbarrier_init_fence();
+    mbarrier_init_fence_of_cta();
   }
 };
 
 // What a CTA computes: a piece of a window, and one tile of columns.
 struct WindowTile {
+  uint32_t index;  // of the task
   WindowTask task;
   uint32_t column_tile;
   int64_t first_column;  // of C
 
-  __device__ __forceinline__ explicit WindowTile(const WindowArguments& arguments) {
-    uint32_t index = blockIdx.x / arguments.column_tiles;
-    task = arguments.tasks[index];
+  __device__ __forceinline__ explicit WindowTile(const WindowArguments& arguments)
+      : index(blockIdx.x / arguments.column_tiles), task(arguments.tasks[index]) {
     column_tile = blockIdx.x - index * arguments.column_tiles;
     first_column = int64_t{column_tile} * TILE_COLUMNS;
   }
@@ -90,6 +90,7 @@ struct Producer {
   int sub_row = lane / CHUNKS;
   // Lane l keeps the index of the warp's row l.
   int held_row = lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
+  int32_t leading;  // index for the first stage: it need not wait for the task
   const int32_t* indices;
   int32_t columns;
   const char* b;
@@ -97,7 +98,10 @@ struct Producer {
   uint32_t bytes;  // of this lane's chunk, up to C's last column
 
   __device__ __forceinline__ Producer(const WindowArguments& arguments, const WindowTile& tile)
-      : indices(arguments.window_col_idx + tile.task.first_column + held_row),
+      : leading(lane < WARP_ROWS
+                    ? __ldg(arguments.leading_indices + int64_t{tile.index} * TILE_K + held_row)
+                    : -1),
+        indices(arguments.window_col_idx + tile.task.first_column + held_row),
         columns(tile.task.columns),
         b_row_bytes(arguments.b_row_bytes) {
     int64_t column = tile.first_column + chunk * 8;
@@ -140,10 +144,9 @@ struct Producer {
 __device__ __forceinline__ void produce(const WindowArguments& arguments, const WindowTile& tile,
                                         WindowRing& ring, uint32_t stages) {
   const Producer self(arguments, tile);
-  int32_t upcoming = self.index_at(0);
+  int32_t upcoming = self.leading;
   int32_t after = self.index_at(TILE_K);
   bool is_cut = __any_sync(~0u, self.bytes % 16 != 0);
-  __syncthreads();  // the barriers are ready
   RingPosition<STAGES> position;
   for (int32_t done = 0; done < self.columns; done += TILE_K) {
     int32_t left = self.columns - done;

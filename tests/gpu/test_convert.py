@@ -87,6 +87,8 @@ def test_windows_and_pieces_are_those_of_the_host(
     np.testing.assert_array_equal(host(pieces.tasks).view(TASK), cut.tasks)
     for field in ("count", "limit", "slots", "most_pieces"):
         assert getattr(pieces, field) == getattr(cut, field)
+    leading = cut.on_device(made.window_col_idx).leading_indices
+    np.testing.assert_array_equal(host(pieces.leading_indices), host(leading))
 
 
 def test_a_case_of_the_study_is_measured_and_right() -> None:
