@@ -69,7 +69,7 @@ SEARCH_COLUMNS: Final = 1024
 
 COMPARISON: Final = (
     "speedup", "throughput", "columns", "profile", "wins", "targets", "means", "warm", "summary",
-    "reasons", "agreement", "peers", "matrices", "times",
+    "reasons", "agreement", "peers", "matrices", "sizes", "times",
 )  # fmt: skip
 """What is drawn of the comparison; the search has a table of its own."""
 COMPARISON_MISSING: Final = Missing("asyncsparse measure suite --only n1024")
@@ -373,6 +373,7 @@ def draw(
         "agreement": suite_tables.agreement_table(evaluation),
         "peers": suite_tables.peers_table(evaluation),
         "matrices": suite_tables.matrices_table(evaluation),
+        "sizes": suite_tables.sizes_table(evaluation),
         "times": suite_tables.times_table(evaluation),
         "search": search,
     }

@@ -30,6 +30,7 @@ OUR_WCSR: Final = "our best WCSR"
 BEST_SPARSE: Final = "best sparse library"
 BEST_LIVE: Final = "best live library"
 BEST_OF_ALL: Final = "best of all, peers too"
+CSR_VECTOR: Final = "csr-vector"
 OURS: Final = (AUTO, BCSR, WCSR, BEST_OURS, OUR_WCSR)
 BESTS: Final = (BEST_SPARSE, BEST_LIVE, BEST_OF_ALL)
 
@@ -112,17 +113,26 @@ class Evaluation:
     @property
     def peers_agree(self) -> bool:
         """Whether recorded peers may stand beside what was measured live, at this n."""
-        return may_compare(self.found, self.n)
+        return self.peers_agree_at(self.n)
+
+    def peers_agree_at(self, n: int) -> bool:
+        """Whether they may at another n."""
+        return may_compare(self.found, n)
 
     @cached_property
-    def drawn(self) -> pd.DataFrame:
-        """The rows that the figures of this n show: cold, bf16 out, passed."""
-        rows = self.rows[self.rows["n"] == self.n]
+    def drawn_everywhere(self) -> pd.DataFrame:
+        """The rows that figures of every n show: cold, bf16 out, passed."""
+        rows = self.rows
         return rows[
             (rows["status"] == "passed")
             & (rows["l2"] == "cold")
             & (rows["dtype_out"] == "bfloat16")
         ]
+
+    @cached_property
+    def drawn(self) -> pd.DataFrame:
+        """Those of this n."""
+        return self.drawn_everywhere[self.drawn_everywhere["n"] == self.n]
 
     @cached_property
     def drawn_sizes(self) -> list[int]:
@@ -171,7 +181,7 @@ class Evaluation:
     def compared(self, n: int = 0) -> pd.DataFrame:
         """Return :meth:`times` with the recorded peers and the best of all, where they agree."""
         table = self.times(n)
-        if not may_compare(self.found, n or self.n):
+        if not self.peers_agree_at(n or self.n):
             return table
         peers = self.peer_times(n).reindex(table.index)
         both = table.join(peers)

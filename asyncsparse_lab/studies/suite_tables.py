@@ -21,6 +21,7 @@ from asyncsparse_lab.studies.suite_frame import (
     BEST_SPARSE,
     BESTS,
     CLASSES,
+    CSR_VECTOR,
     DENSE,
     LIBRARY_NAMES,
     OUR_WCSR,
@@ -28,6 +29,7 @@ from asyncsparse_lab.studies.suite_frame import (
     Evaluation,
     codes,
 )
+from asyncsparse_lab.studies.wcsr_beyond import WANTED_TFLOPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +72,7 @@ TARGETS: Final = (
     Target(OUR_WCSR, WCSR, "dense1", 2.0),
     Target(OUR_WCSR, BEST_SPARSE, "dense1", 2.0),
     Target(OUR_WCSR, BEST_LIVE, "dense1", 1.2),
-    Target(OUR_WCSR, "", "both", 12.0),
+    Target(OUR_WCSR, "", "both", WANTED_TFLOPS),
     Target(AUTO, BEST_LIVE, "shared", 1.5, ">= 0.1 %"),
     Target(AUTO, BEST_LIVE, "shared", 1.7, "< 0.1 %"),
     Target(AUTO, BEST_OF_ALL, "shared", 1.3),
@@ -78,6 +80,7 @@ TARGETS: Final = (
     Target(AUTO, BEST_OF_ALL, "shared", 0.9, smallest=True),
     Target(AUTO, BEST_OURS, "shared", 0.95),
     Target(AUTO, BEST_OURS, "dense1", 0.95),
+    Target(CSR_VECTOR, BEST_SPARSE, "shared", 1.0, "< 0.1 %"),
 )
 
 
@@ -85,28 +88,23 @@ def targets(evaluation: Evaluation) -> Table:
     """Return what was wanted and what was measured."""
     import pandas as pd
 
-    table = evaluation.compared()
-    lines = [_judged_target(evaluation, table, target) for target in TARGETS]
+    lines = [_judged_target(evaluation, target) for target in TARGETS]
     return Table(
         pd.DataFrame(lines),
         f"What the evaluation has to show, cold L2, bf16 out, n = {evaluation.n} (the targets are "
-        "set for 1024). Means are geometric; TFLOPS are useful ones, on the matrices of both "
-        f"suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} non-zeros; 'at the "
-        "floor' is what a kernel would show that took the least time that the table of matrices "
-        "names." + _without_peers(evaluation),
+        "set for 1024; other n are reported). Means are geometric; TFLOPS are useful ones, on the "
+        f"matrices of both suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} "
+        "non-zeros; 'at the floor' is what a kernel would show that took the least time that the "
+        "table of matrices names; the study wcsr-beyond has tighter floors of WCSR, and the "
+        "article's kernel at two more thresholds." + _without_peers(evaluation),
     )
 
 
-def _judged_target(evaluation: Evaluation, table: pd.DataFrame, target: Target) -> dict[str, Any]:
-    facts = evaluation.facts.reindex(table.index)
-    chosen = facts["shared"] & facts["dense1"] if target.suite == "both" else facts[target.suite]
-    rows = evaluation.in_class(target.density, table[chosen])
-    values = _values(evaluation, rows, target)
-    if target.smallest:
-        values = values[facts["nnz"].reindex(values.index) > LARGE]
-    measured = values.min() if target.smallest else geometric_mean(values)
+def _judged_target(evaluation: Evaluation, target: Target) -> dict[str, Any]:
+    values = _values(evaluation, target)
+    measured = _of(values, target)
     worst = values.idxmin() if len(values) else None
-    return {
+    line = {
         "what": f"{target.of} / {target.over}" if target.over else f"{target.of}, TFLOPS",
         "suite": "shared and dense1" if target.suite == "both" else target.suite,
         "density": target.density,
@@ -115,33 +113,47 @@ def _judged_target(evaluation: Evaluation, table: pd.DataFrame, target: Target) 
         "wanted": target.wanted,
         "measured": measured,
         "reached": "" if math.isnan(measured) else "yes" if measured >= target.wanted else "no",
-        "at the floor": _at_the_floor(evaluation, rows, target),
+        "at the floor": _at_the_floor(evaluation, target),
         "lowest": values.min() if len(values) else math.nan,
-        "lowest on": facts["label"].get(worst, ""),
+        "lowest on": evaluation.facts["label"].get(worst, ""),
     }
+    others = [n for n in evaluation.drawn_sizes if n != evaluation.n]
+    return line | {f"n = {n}": _of(_values(evaluation, target, n), target) for n in others}
 
 
-def _values(evaluation: Evaluation, rows: pd.DataFrame, target: Target) -> pd.Series[float]:
+def _of(values: pd.Series[float], target: Target) -> float:
+    return float(values.min()) if target.smallest else geometric_mean(values)
+
+
+def _values(
+    evaluation: Evaluation,
+    target: Target,
+    n: int = 0,
+    times: pd.Series[float] | None = None,
+) -> pd.Series[float]:
+    """Return a target's ratios or TFLOPS by matrix, of these times in place of the measured."""
     import pandas as pd
 
+    table = evaluation.compared(n)
+    facts = evaluation.facts.reindex(table.index)
+    chosen = facts["shared"] & facts["dense1"] if target.suite == "both" else facts[target.suite]
+    if target.smallest:
+        chosen = chosen & (facts["nnz"] > LARGE)
+    rows = evaluation.in_class(target.density, table[chosen])
     if target.of not in rows or (target.over and target.over not in rows):
         return pd.Series(dtype="float64")
+    own = rows[target.of] if times is None else times.reindex(rows.index)
     if target.over:
-        return (rows[target.over] / rows[target.of]).dropna()
-    flops = 2.0 * evaluation.facts["nnz"].reindex(rows.index) * evaluation.n
-    return (flops / rows[target.of] / 1e6).dropna()
+        return (rows[target.over] / own).dropna()
+    flops = 2.0 * facts["nnz"].reindex(rows.index) * (n or evaluation.n)
+    return (flops / own / 1e6).dropna()
 
 
-def _at_the_floor(evaluation: Evaluation, rows: pd.DataFrame, target: Target) -> float:
+def _at_the_floor(evaluation: Evaluation, target: Target) -> float:
     """Return what a kernel that took no longer than the floor would show, NaN against our own."""
     if target.over in (WCSR, BEST_OURS):
         return math.nan
-    ideal = rows.assign(**{target.of: _floors(evaluation).reindex(rows.index)})
-    values = _values(evaluation, ideal, target)
-    if target.smallest:
-        values = values[evaluation.facts["nnz"].reindex(values.index) > LARGE]
-        return float(values.min())
-    return geometric_mean(values)
+    return _of(_values(evaluation, target, times=_floors(evaluation)), target)
 
 
 def _without_peers(evaluation: Evaluation) -> str:
@@ -293,12 +305,39 @@ def means(evaluation: Evaluation) -> Table:
                 for name in CLASSES:
                     line[name] = geometric_mean(evaluation.in_class(name, ratio)["ratio"])
                 large = evaluation.facts["nnz"].reindex(ratio.index) > LARGE
-                line["lowest, large"] = ratio.loc[large, "ratio"].min()
+                worst = ratio["ratio"].idxmin() if len(ratio) else None
+                line |= {
+                    "faster on, %": 100.0 * float((ratio["ratio"] > 1.0).mean()),
+                    "lowest": ratio["ratio"].min(),
+                    "lowest on": evaluation.facts["label"].get(worst, ""),
+                    "lowest, large": ratio.loc[large, "ratio"].min(),
+                }
                 lines.append(line)
     return Table(
         pd.DataFrame(lines),
         "Speed of auto at every n, geometric means by density, cold L2, bf16 out; 'large' are "
         f"matrices above {LARGE:,} non-zeros. Recorded peers count where libraries agree.",
+    )
+
+
+def sizes_table(evaluation: Evaluation) -> Table:
+    """Return of each matrix and every n what auto took, and the best of others over it."""
+    tables = {n: evaluation.compared(n) for n in evaluation.drawn_sizes}
+    names = [
+        name for name in evaluation.facts.index if any(name in t.index for t in tables.values())
+    ]
+    lines = evaluation.facts.loc[names, ["label"]].rename(columns={"label": "matrix"})
+    lines["density, %"] = 100.0 * evaluation.facts["density"]
+    for n, table in tables.items():
+        own = table.reindex(names)
+        lines[f"auto, us, n = {n}"] = own[AUTO]
+        for word, rival in (("live", BEST_LIVE), ("of all", BEST_OF_ALL), ("ours", BEST_OURS)):
+            if rival in own:
+                lines[f"best {word} / auto, n = {n}"] = own[rival] / own[AUTO]
+    return Table(
+        lines.reset_index(drop=True),
+        "Every matrix at every n, cold L2, bf16 out, densest first: ratios above 1 are for auto; "
+        "'of all' has the recorded peers in it.",
     )
 
 

@@ -275,7 +275,7 @@ def test_every_picture_and_table(
     assert set(items) == {
         *("speedup", "throughput", "columns", "profile", "wins"),
         *("targets", "means", "summary", "reasons", "agreement", "peers"),
-        *("matrices", "times", "search", "warm"),
+        *("matrices", "sizes", "times", "search", "warm"),
     }
     sentences = items["reasons"].data["here"] + items["reasons"].data["because"]
     assert len(sentences) == 5
@@ -306,7 +306,8 @@ def test_shares_of_wins_add_up(
     frame: pd.DataFrame, draw_in_theme: Callable[..., dict[str, Any]]
 ) -> None:
     wins = draw_in_theme(suite, frame, claims_frame("suite"))["wins"].data
-    totals = wins.groupby(["comparison", "density"])["share"].sum()
+    totals = wins.groupby(["n", "comparison", "density"])["share"].sum()
+    assert len(totals) == 3 * 2 * 4
     assert totals.to_numpy() == pytest.approx(100.0)
 
 
@@ -348,8 +349,14 @@ def test_ratios_are_of_the_numbers(frame: pd.DataFrame) -> None:
     expected = geometric_mean(table.loc[chosen, BEST_LIVE] / table.loc[chosen, AUTO])
     assert dense["measured"] == pytest.approx(expected)
     assert dense["reached"] == ("yes" if expected >= 1.5 else "no")
+    smaller = evaluation.compared(256)
+    expected = geometric_mean(smaller.loc[chosen, BEST_LIVE] / smaller.loc[chosen, AUTO])
+    assert dense["n = 256"] == pytest.approx(expected)
     large = targets[targets["of"] == "smallest"].iloc[0]
     assert large["matrices"] == 29
+    sizes = suite_tables.sizes_table(evaluation).data.set_index("matrix").loc["bcsstk13"]
+    assert sizes["best live / auto, n = 1024"] == row[BEST_LIVE] / row[AUTO]
+    assert sizes["auto, us, n = 256"] == smaller.loc["bcsstk13", AUTO]
 
 
 def test_the_choice_of_configurations_grows_towards_the_best() -> None:

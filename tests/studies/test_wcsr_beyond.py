@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.spmm.edge_cases import one_dense_row
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.run import Ours
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import wcsr_beyond, wcsr_beyond_figures
 from asyncsparse_lab.studies.ceilings import ceilings_of
 
 from .conftest import timed
+
+PAPER = VARIANTS[wcsr_beyond.PAPER]
 
 
 def record(case: Any, contender: Any, us: float) -> Record:
@@ -59,16 +63,18 @@ def record(case: Any, contender: Any, us: float) -> Record:
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
     """Of each case: paper 100 us, ours 50 at one tile and 60 at the others, cuSPARSE 80 and 90."""
-    records = []
+    records: list[Record] = []
     for case in wcsr_beyond.cases():
+        first = len(records)
         for number, variant in enumerate(wcsr_beyond.kernels()):
             paper = variant.name == wcsr_beyond.PAPER
             us = 100.0 + number if paper else 50.0 if variant.params["window"] == 256 else 60.0
             records.append(record(case, Ours(variant), us))
         for library, us in zip(wcsr_beyond.libraries(), (200.0, 80.0, 90.0), strict=True):
             records.append(record(case, library, us))
-        for variant in wcsr_beyond.probed():
-            records.append(record(case, Ours(wcsr_beyond.loads_only(variant)), 40.0))
+        best = wcsr_beyond.fastest(records[first:])
+        assert best is not None
+        records.append(record(case, Ours(wcsr_beyond.loads_only(best)), 40.0))
     return frame_of(records, gpu="nvidia-h200", gpu_name="NVIDIA H200 (made up)")
 
 
@@ -76,9 +82,22 @@ def test_every_kernel_of_the_study_is_among_its_builds() -> None:
     from asyncsparse_lab.studies.spmm_common import kernel_build
 
     builds = wcsr_beyond.kernel_builds()
-    for variant in (*wcsr_beyond.kernels(), *map(wcsr_beyond.loads_only, wcsr_beyond.probed())):
+    pipelined = [v for v in wcsr_beyond.kernels() if v.name == wcsr_beyond.PIPELINED]
+    for variant in (*wcsr_beyond.kernels(), *map(wcsr_beyond.loads_only, pipelined)):
         assert kernel_build(variant, wcsr_beyond.DTYPE_OUT) in builds[variant.name]
-    assert {v.params["window"] for v in wcsr_beyond.probed()} == {64, 256}
+
+
+def test_the_fastest_is_probed_as_it_was_measured() -> None:
+    case = wcsr_beyond.cases()[0]
+    kernels = [v for v in wcsr_beyond.kernels() if v.name == wcsr_beyond.PIPELINED]
+    assert len({str(kernel.params) for kernel in kernels}) == len(kernels)
+    for chosen in kernels:
+        records = [record(case, Ours(v), 50.0 if v is chosen else 60.0) for v in kernels]
+        warm = replace(record(case, Ours(kernels[-1]), 1.0), l2="warm")
+        best = wcsr_beyond.fastest([*records, warm, record(case, Ours(PAPER), 10.0)])
+        assert best is not None
+        assert best.params == chosen.params
+    assert wcsr_beyond.fastest([record(case, Ours(PAPER), 10.0)]) is None
 
 
 def test_windows_say_what_must_be_moved() -> None:
@@ -117,7 +136,15 @@ def test_pictures_and_tables(
     floors = items["floors"].data
     assert len(floors) == count
     assert floors["configuration"].str.startswith("256").all()
-    assert floors["loads alone at this height, us"].to_numpy() == pytest.approx(40.0)
+    assert floors["its loads alone, us"].to_numpy() == pytest.approx(40.0)
+    lines = items["throughput"].data.set_index("what")
+    assert lines.loc["wanted", "useful TFLOPS"] == 12.0
+    assert set(lines["matrices"]) == {17}
+    reached = 2 * 20_000 * 1024 / 50.0 / 1e6
+    assert lines["best configuration"].to_numpy() == pytest.approx(reached)
+    of_it = lines["best configuration, % of it"]
+    assert of_it["its loads alone"] == pytest.approx(100 * 40.0 / 50.0)
+    assert of_it["dense cuBLAS"] == pytest.approx(100 * 200.0 / 50.0)
 
 
 def test_the_largest_floor_bounds(ceilings_frame: pd.DataFrame, frame: pd.DataFrame) -> None:
@@ -129,6 +156,9 @@ def test_the_largest_floor_bounds(ceilings_frame: pd.DataFrame, frame: pd.DataFr
     gather = 1e8 / 5.0e12 * 1e6
     assert data["gather, us"].to_numpy() == pytest.approx(gather)
     assert data["floor / measured"].to_numpy() == pytest.approx(gather / 50.0)
+    table = wcsr_beyond_figures.throughput(frame[frame["role"] != "probe"], probes, ceilings)
+    share = table.data.set_index("what")["best configuration, % of it"].iloc[-1]
+    assert share == pytest.approx(100 * (ceilings.empty_us + gather) / 50.0)
 
 
 def test_stand_ins_are_called_that() -> None:
