@@ -38,6 +38,10 @@ VARIANTS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "update-fused-float4": (("update_hbar_and_x",), 4),
 }
 """Kernels of hbar and x, and elements a thread."""
+WAYS: Final = tuple((name, with_h) for with_h in (False, True) for name in (CUPY, *VARIANTS))
+"""What is timed: a variant, and whether it updates h too."""
+KERNELS: Final = "regex:^(update_|cupy_(add|multiply))"
+"""What ncu counts: ours, and those of CuPy's statements."""
 TOOLKIT: Final = "/usr/local/cuda/bin"
 COUNTED_BYTES: Final = {"update-unfused": 24, "update-fused": 20, "update-fused-float4": 20}
 """Bytes an element that the updates of hbar and x must move, in FP32."""
@@ -73,15 +77,14 @@ def measure(case: Case) -> list[Record]:
 
     n = int(case.params["n"])
     vectors = Vectors(n)
-    ways = [(name, with_h) for with_h in (False, True) for name in (CUPY, *VARIANTS)]
-    runs = [vectors.run(name, with_h) for name, with_h in ways]
+    runs = [vectors.run(name, with_h) for name, with_h in WAYS]
     faults = {name: vectors.fault(name) for name in (CUPY, *VARIANTS)}
     counters = read_counters(n) if n in COUNTED_SIZES else {"failure": "not asked for"}
     records = []
     states: tuple[L2State, ...] = ("cold", "warm")
     for l2 in states:
         timings = time_interleaved(runs, l2, 0.05)
-        for (name, with_h), timing in zip(ways, timings, strict=True):
+        for (name, with_h), timing in zip(WAYS, timings, strict=True):
             records.append(
                 _record(case, name, with_h, l2, list(timing.samples_us), faults[name], counters)
             )
@@ -96,20 +99,19 @@ def _record(
     l2: str,
     samples: list[float],
     fault: str,
-    counters: dict[str, Any],
+    counters: dict[Any, Any],
 ) -> Record:
     n = int(case.params["n"])
     ours = name != CUPY
-    launches = (len(VARIANTS[name][0]) if ours else 4) + with_h * (1 if ours else 2)
     counted = n * (COUNTED_BYTES.get(name, _CUPY_BYTES) + with_h * (_H_BYTES if ours else 20))
     result = {
-        "launches": launches,
+        "launches": launches_of(name, with_h),
         "counted_bytes": counted,
         "bytes_an_element": counted / n,
         "elements_a_thread": VARIANTS[name][1] if ours else None,
     }
-    if ours and not with_h and l2 == "cold":
-        result |= counters.get(name, {"counters": counters.get("failure", "not read")})
+    if l2 == "cold":
+        result |= counters.get((name, with_h), {"counters": counters.get("failure", "not read")})
     artifact = _artifact(name) if ours else None
     known = (
         {"status": "wrong", "reason": fault} if fault else {"status": "passed", **times(samples)}
@@ -133,6 +135,11 @@ def _record(
         result=result,
         **known,
     )
+
+
+def launches_of(name: str, with_h: bool) -> int:
+    """Return how many kernels a way launches; ``x += s * hbar`` of CuPy's are two."""
+    return 4 + 2 * with_h if name == CUPY else len(VARIANTS[name][0]) + with_h
 
 
 def _artifact(name: str) -> Any:
@@ -214,11 +221,11 @@ class Vectors:
         return "" if worst < 1e-5 else f"{name} is off by {worst:.1e}"
 
 
-def read_counters(n: int) -> dict[str, Any]:
-    """Return by variant what the profiler counted of one update of hbar and x.
+def read_counters(n: int) -> dict[Any, Any]:
+    """Return by way what the profiler counted of one update.
 
-    The counts are sums over the variant's kernels, of a cold L2: ``l2_bytes`` between SMs and
-    L2, ``dram_bytes``.  Where nothing can be counted, ``{"failure": why}``.
+    The counts are sums over the way's kernels, of a cold L2: ``l2_bytes`` between SMs and L2,
+    ``dram_bytes``.  Where nothing can be counted, ``{"failure": why}``.
     """
     from asyncsparse_lab.spmm.counters import parse_counters
 
@@ -234,19 +241,19 @@ def read_counters(n: int) -> dict[str, Any]:
     try:
         command = [
             program, "--csv", "--print-units", "base", "--clock-control", "none",
-            "--kernel-name", "regex:^update_", "--metrics", ",".join(metrics.values()),
+            "--kernel-name", KERNELS, "--metrics", ",".join(metrics.values()),
             sys.executable, "-m", "asyncsparse_lab.studies.lsmr_fusion", json.dumps({"n": n}),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"failure": str(error).splitlines()[0]}
     launches = parse_counters(done.stdout, metrics)
-    expected = [name for name, (entries, _) in VARIANTS.items() for _ in entries]
+    expected = [way for way in WAYS for _ in range(launches_of(*way))]
     if len(launches) != len(expected):
         return {"failure": f"ncu counted {len(launches)} launches of {len(expected)}"}
-    found: dict[str, Any] = {}
-    for name, launch in zip(expected, launches, strict=True):
-        sums = found.setdefault(name, {"l2_bytes": 0.0, "dram_bytes": 0.0})
+    found: dict[Any, Any] = {}
+    for way, launch in zip(expected, launches, strict=True):
+        sums = found.setdefault(way, {"l2_bytes": 0.0, "dram_bytes": 0.0})
         sums["l2_bytes"] += 32 * (launch["l2_read"] + launch["l2_write"])
         sums["dram_bytes"] += launch["dram_read"] + launch["dram_write"]
     return found
@@ -272,5 +279,5 @@ def draw(
 
 if __name__ == "__main__":
     vectors = Vectors(int(json.loads(sys.argv[1])["n"]))
-    for name in VARIANTS:
-        vectors.run(name, False)()
+    for way in WAYS:
+        vectors.run(*way)()

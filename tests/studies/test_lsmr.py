@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -224,8 +225,9 @@ def test_the_fusion_is_drawn(draw_in_theme: Draw) -> None:
             for l2 in ("cold", "warm"):
                 for with_h in (False, True):
                     counted = lsmr_fusion.COUNTED_BYTES.get(name, 68)
-                    result = {"launches": 2, "bytes_an_element": counted}
-                    if l2 == "cold" and not with_h and name != lsmr_fusion.CUPY:
+                    launches = lsmr_fusion.launches_of(name, with_h)
+                    result = {"launches": launches, "bytes_an_element": counted}
+                    if l2 == "cold":
                         result |= {"l2_bytes": 1.01 * counted * n, "dram_bytes": 0.9 * counted * n}
                     contender = ("paper", "asyncsparse", name)
                     records.append(
@@ -239,11 +241,40 @@ def test_the_fusion_is_drawn(draw_in_theme: Draw) -> None:
     red = [p for axes in flow.figure.axes for p in axes.patches if p.get_linewidth() == 2.0]
     assert len(red) == 2  # written by one kernel, read by the next
     table = items["bytes"].data
-    assert len(table) == len(lsmr_fusion.SIZES) * 4
-    fused = table[table["variant"] == "update-fused"]
+    assert len(table) == len(lsmr_fusion.SIZES) * 8
+    alone = table[table["vectors"] == "hbar, x"]
+    fused = alone[alone["variant"] == "update-fused"]
     assert fused["L2 bytes an element, measured"].tolist() == pytest.approx([20.2] * 4)
     assert fused["stated"].tolist() == [20] * 4
+    five = table[(table["variant"] == lsmr_fusion.CUPY) & (table["vectors"] == "hbar, x, h")]
+    assert set(five["launches"]) == {6}
+    assert five["L2 bytes an element, measured"].tolist() == pytest.approx([68.68] * 4)
+    assert five["stated"].isna().all()
     assert len(items["times"].data) == 4 * 4 * 2
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_profiler_counts_each_way(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {
+        "lts__t_sectors_srcunit_tex_op_read.sum": 3,
+        "lts__t_sectors_srcunit_tex_op_write.sum": 1,
+        "dram__bytes_read.sum": 1_000,
+        "dram__bytes_write.sum": 500,
+    }
+    total = sum(lsmr_fusion.launches_of(*way) for way in lsmr_fusion.WAYS)
+    lines = ["==PROF== profiled", '"ID","Metric Name","Metric Value"']
+    for launch in range(total - missing):
+        lines += [f'"{launch}","{name}","{value:,}"' for name, value in names.items()]
+    done = subprocess.CompletedProcess([], 0, "\n".join(lines), "")
+    monkeypatch.setattr(lsmr_fusion.shutil, "which", lambda *_, **__: "ncu")
+    monkeypatch.setattr(lsmr_fusion.subprocess, "run", lambda *_, **__: done)
+    found = lsmr_fusion.read_counters(1_000)
+    if missing:
+        assert found == {"failure": f"ncu counted {total - 1} launches of {total}"}
+        return
+    assert set(found) == set(lsmr_fusion.WAYS)
+    assert found[lsmr_fusion.CUPY, True] == {"l2_bytes": 6 * 128, "dram_bytes": 6 * 1_500}
+    assert found["update-fused", False] == {"l2_bytes": 128, "dram_bytes": 1_500}
 
 
 def test_the_parts_are_drawn(draw_in_theme: Draw) -> None:
