@@ -24,8 +24,11 @@ def verify(
         bool, typer.Option("--sanitize", help="Only compute-sanitizer, on the small cases.")
     ] = False,
     small: Annotated[
-        bool, typer.Option("--small", help="Only the small cases of the named builds; no record.")
+        bool, typer.Option("--small", help="Only what the sanitizer looks at; no record.")
     ] = False,
+    jobs: Annotated[
+        int, typer.Option(help="Of the hang test and the sanitizer, processes at once.", min=1)
+    ] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the records.  [default: data/local/<gpu>]")
@@ -54,6 +57,7 @@ def verify(
         for case in study.cases()
         if case.params["kind"] in kinds and case.params.get("variant", names[0]) in names
     )
+    study.begin(chosen, jobs)
     folder = out if out is not None else local_folder() / facts.slug
     outcome = run_study(
         find_study(study.STUDY),
@@ -85,21 +89,20 @@ def _verify_small(names: list[str]) -> int:
     import cupy
 
     from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
-    from asyncsparse_lab.spmm.variants import OUTPUT_TYPES
+    from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
     from asyncsparse_lab.spmm.verify import verify_build
-    from asyncsparse_lab.studies.verify import find_subject
+    from asyncsparse_lab.studies.verify import find_subject, small_builds
 
     # Every array its own allocation: inside CuPy's pool, memcheck could not see the bounds.
     cupy.cuda.set_allocator(None)
     suite = [case for case in EDGE_CASES if case.scope == "small"]
     exit_code = 0
     for name in names:
-        subject = find_subject(name)
-        kinds = [(dtype_out, "bfloat16", "row-major") for dtype_out in OUTPUT_TYPES]
-        if "column-major" in subject.layouts:
-            kinds.append((subject.dtypes_in[-1], subject.dtypes_in[-1], "column-major"))
-        for dtype_out, dtype_in, layout in kinds:
-            for outcome in verify_build(subject, dtype_out, suite, dtype_in, layout):
-                print(f"{name} {dtype_out} {layout} {outcome.case}: {outcome.fault or 'right'}")
+        for variant, dtype_out, dtype_in, layout in small_builds(find_subject(name)):
+            tile = " ".join(f"{key}={value}" for key, value in variant.params.items())
+            label = f"{name} {tile} {dtype_in} to {dtype_out}, {layout}"
+            # The kernels of the conversion are looked at too.
+            for outcome in verify_build(variant, dtype_out, suite, dtype_in, layout, ON_THE_GPU):
+                print(f"{label}, {outcome.case}: {outcome.fault or 'right'}", flush=True)
                 exit_code |= outcome.fault is not None
     return exit_code

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -27,10 +27,13 @@ from asyncsparse_lab.errors import (
 )
 from asyncsparse_lab.formats.arrays import array_module
 from asyncsparse_lab.spmm.contender import Contender, Prepared
+from asyncsparse_lab.spmm.conversions import Conversions
 from asyncsparse_lab.spmm.edge_cases import EdgeCase, make_b, random_blocks
 from asyncsparse_lab.spmm.oracle import Reference, as_float64, reference, sample_rows
 from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Product, poison
 from asyncsparse_lab.spmm.variants import Variant
+
+Makers = Mapping[str, Callable[[Product], Any]]
 
 LAUNCH_LIMIT_SECONDS: Final = 120.0
 _SYNC_EVERY: Final = 256  # launches: keeps the driver's queue from filling up
@@ -105,8 +108,14 @@ def verify_build(
     cases: Iterable[EdgeCase],
     dtype_in: str = "bfloat16",
     layout: str = "row-major",
+    makers: Makers | None = None,
 ) -> list[CaseOutcome]:
     """Run one build of a variant on every case; needs a GPU.
+
+    Parameters
+    ----------
+    makers : mapping, optional
+        What converts A, by the name of the format, in place of the kernel's family.
 
     Raises
     ------
@@ -118,7 +127,9 @@ def verify_build(
     from asyncsparse_lab.spmm.run import Ours
 
     contender = Ours(variant)
-    return [verify_case(contender, dtype_out, case, cupy, dtype_in, layout) for case in cases]
+    return [
+        verify_case(contender, dtype_out, case, cupy, dtype_in, layout, makers) for case in cases
+    ]
 
 
 def verify_case(
@@ -128,6 +139,7 @@ def verify_case(
     xp: Any,
     dtype_in: str = "bfloat16",
     layout: str = "row-major",
+    makers: Makers | None = None,
 ) -> CaseOutcome:
     """Run a contender on one case, and compare every element of the rows that the truth covers.
 
@@ -137,6 +149,8 @@ def verify_case(
         NumPy or CuPy: where the product lives.
     dtype_in, layout : str
         As of a :class:`~asyncsparse_lab.spmm.product.Product`.
+    makers : mapping, optional
+        As of :class:`~asyncsparse_lab.spmm.conversions.Conversions`.
 
     Raises
     ------
@@ -144,7 +158,7 @@ def verify_case(
         The run itself failed.
     """
     A, B, truth = _inputs(case, xp, dtype_in, layout)
-    product = Product(A, case.n, dtype_in, dtype_out, layout, B)
+    product = Product(A, case.n, dtype_in, dtype_out, layout, B, conversions=Conversions(makers))
     bound = truth.err_bound(dtype_out)
     try:
         prepared = contender.prepare(product)

@@ -1,25 +1,35 @@
 """The verification as a study: what ran against the truth, and what was found.
 
 ``asyncsparse verify`` runs it.  A record stands for one build (a variant, its constants, an
-output type) on the whole edge-case suite, for ten thousand launches of a variant, or for one tool
-of compute-sanitizer on all variants; it holds no time.
+output type) on the whole edge-case suite, for ten thousand launches of a build, or for one tool of
+compute-sanitizer on the builds of a variant; it holds no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import KernelBuild, compile_many
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm import sanitize, verify
 from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant, find_variant
+from asyncsparse_lab.spmm.run import compile_variant, host_hash
+from asyncsparse_lab.spmm.variants import (
+    OUTPUT_TYPES,
+    PROBE_CONSTANTS,
+    VARIANTS,
+    Variant,
+    find_variant,
+)
 from asyncsparse_lab.studies import registers
 from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL
@@ -42,13 +52,49 @@ def builds_of(variant: Variant) -> list[Build]:
     builds = [build for build in all_builds() if build.variant.name == variant.name]
     if variant.name not in VARIANTS:
         builds = [Build(variant, dtype_out) for dtype_out in OUTPUT_TYPES]
-        builds.append(Build(variant.with_constants(DEBUG_DELAYS=1), "bfloat16"))
+        builds.append(_shaken(variant))
     for case in registers.cases():
         for member in registers.builds(case):
             build = Build(member, registers.DTYPE_OUT)
             if member.name == variant.name and build not in builds:
                 builds.append(build)
-    return builds
+    return builds + [_shaken(tile) for tile in _tiles(variant, builds)]
+
+
+def small_builds(variant: Variant) -> list[Build]:
+    """Return the builds that the sanitizer looks at.
+
+    Of a kernel of the document the named ones, of those beyond it all that are timed.
+    """
+    if variant.role == "ours":
+        return [build for build in builds_of(variant) if _is_timed(build)]
+    kinds = [(dtype_out, "bfloat16", "row-major") for dtype_out in OUTPUT_TYPES]
+    if "column-major" in variant.layouts:
+        kinds.append((variant.dtypes_in[-1], variant.dtypes_in[-1], "column-major"))
+    return [Build(variant, *kind) for kind in kinds]
+
+
+def shaken_builds(variant: Variant) -> list[Build]:
+    """Return the builds with random delays, the named one first."""
+    return [b for b in builds_of(variant) if b.variant.constants.get("DEBUG_DELAYS")]
+
+
+def _tiles(variant: Variant, builds: Sequence[Build]) -> list[Variant]:
+    """Return the kernel at each of its tiles with windows in many pieces, if it cuts windows."""
+    if variant.role != "ours" or "max_cols_per_task" not in variant.options:
+        return []
+    timed = [build.variant.constants for build in builds if _is_timed(build)]
+    tiles = {tuple(sorted(constants.items())): constants for constants in timed}
+    pieces = variant.with_options(max_cols_per_task=K16 * 4)
+    return [pieces.with_constants(**constants) for constants in tiles.values()]
+
+
+def _is_timed(build: Build) -> bool:
+    return not any(build.variant.constants.get(name) for name in PROBE_CONSTANTS)
+
+
+def _shaken(variant: Variant) -> Build:
+    return Build(variant.with_constants(DEBUG_DELAYS=1), "bfloat16")
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
@@ -66,15 +112,54 @@ def find_subject(name: str) -> Variant:
 def cases() -> list[Case]:
     """Return all of it: the oracle itself, the edge cases, the launches, the sanitizer."""
     found = [Case("oracle", params={"kind": "oracle"}, seconds=10)]
-    for kind in ("edge-cases", "launches"):
-        for variant in SUBJECTS:
-            seconds = 10 + 0.5 * len(builds_of(variant)) if kind == "edge-cases" else 12.0
-            params = {"kind": kind, "variant": variant.name}
-            found.append(Case(f"{kind}-{variant.name}", params=params, seconds=seconds))
+    for variant in SUBJECTS:
+        params: dict[str, Any] = {"kind": "edge-cases", "variant": variant.name}
+        seconds = 10 + 0.5 * len(builds_of(variant))
+        found.append(Case(f"edge-cases-{variant.name}", params=params, seconds=seconds))
+    for variant in SUBJECTS:
+        for number in range(len(shaken_builds(variant))):
+            name = f"launches-{variant.name}" + (f"-tile{number}" if number else "")
+            params = {"kind": "launches", "variant": variant.name, "number": number}
+            found.append(Case(name, params=params, seconds=12.0))
     for tool in sanitize.TOOLS:
-        params = {"kind": "sanitize", "tool": tool}
-        found.append(Case(f"sanitize-{tool}", params=params, seconds=40))
+        for variant in SUBJECTS:
+            params = {"kind": "sanitize", "variant": variant.name, "tool": tool}
+            seconds = 5 + (1.2 if tool == "racecheck" else 0.6) * len(small_builds(variant))
+            found.append(Case(f"sanitize-{tool}-{variant.name}", params=params, seconds=seconds))
     return found
+
+
+Outcome = verify.LaunchOutcome | sanitize.SanitizerOutcome
+_begun: dict[str, Future[Outcome]] = {}
+
+
+def begin(chosen: Iterable[Case], jobs: int) -> None:
+    """Start what runs in processes of its own, so many at once; `measure` waits for each."""
+    outside = [case for case in chosen if case.params["kind"] in ("launches", "sanitize")]
+    builds = [
+        build
+        for case in outside
+        for build in (shaken_builds if case.params["kind"] == "launches" else small_builds)(
+            find_subject(case.params["variant"])
+        )
+    ]
+    compile_many([kernel_build(*build) for build in builds])  # once, not in each process
+    pool = ThreadPoolExecutor(jobs)
+    longest_first = sorted(outside, key=lambda case: -case.seconds)
+    _begun.update({case.name: pool.submit(_outside, case) for case in longest_first})
+    pool.shutdown(wait=False)
+
+
+def _outside(case: Case) -> Outcome:
+    """Launch many times, or watch, in another process."""
+    if case.params["kind"] == "launches":
+        return verify.launch_in_child(_shaken_variant(case), LAUNCHES)
+    return sanitize.run_sanitizer(case.params["tool"], case.params["variant"])
+
+
+def _shaken_variant(case: Case) -> Variant:
+    subject = find_subject(case.params["variant"])
+    return shaken_builds(subject)[int(case.params["number"])].variant
 
 
 def measure(case: Case) -> list[Record]:
@@ -84,9 +169,9 @@ def measure(case: Case) -> list[Record]:
         return _check_oracle(case)
     if kind == "edge-cases":
         return _run_edge_cases(case, find_subject(case.params["variant"]))
-    if kind == "launches":
-        return [_launch(case, find_subject(case.params["variant"]))]
-    return [_sanitize(case, case.params["tool"])]
+    begun = _begun.pop(case.name, None)
+    waited = begun.result if begun is not None else partial(_outside, case)
+    return [_launch(case, waited) if kind == "launches" else _sanitize(case, waited)]
 
 
 def _check_oracle(case: Case) -> list[Record]:
@@ -168,10 +253,10 @@ def _edge_record(case: Case, build: Build, suite: Sequence[EdgeCase]) -> Record:
     )
 
 
-def _launch(case: Case, variant: Variant) -> Record:
-    shaken = Build(variant.with_constants(DEBUG_DELAYS=1), "bfloat16")
+def _launch(case: Case, wait: Callable[[], Any]) -> Record:
+    shaken = Build(_shaken_variant(case), "bfloat16")
     try:
-        outcome = verify.launch_in_child(variant, LAUNCHES)
+        outcome: verify.LaunchOutcome = wait()
     except DeviceError as error:
         return _record(case, shaken, "error", str(error))
     reason = None
@@ -195,31 +280,31 @@ def _launch(case: Case, variant: Variant) -> Record:
     )
 
 
-def _sanitize(case: Case, tool: str) -> Record:
-    identity: dict[str, Any] = {
-        "study": STUDY,
-        "case": case.name,
-        "op": "spmm",
-        "role": "probe",
-        "backend": "asyncsparse",
-        "variant": "all",
-        "params": {"tool": tool},
-    }
+def _sanitize(case: Case, wait: Callable[[], Any]) -> Record:
+    subject = find_subject(case.params["variant"])
+    named = Build(subject, "bfloat16")
+    tool = case.params["tool"]
     try:
-        outcome = sanitize.run_sanitizer(tool, list(VARIANTS.values()))
+        outcome: sanitize.SanitizerOutcome = wait()
     except DeviceError as error:
-        return Record(**identity, status="error", reason=str(error))
+        return _record(case, named, "error", str(error), result={"tool": tool})
     reason = None
     if outcome.errors or outcome.exit_code:
         first = outcome.found[0] if outcome.found else "no finding was printed"
         reason = f"{outcome.errors} errors, exit code {outcome.exit_code}: {first}"
-    return Record(
-        **identity,
-        status="wrong" if reason else "passed",
-        reason=reason,
-        compiler=f"compute-sanitizer {outcome.version}",
+    artifact = compile_variant(subject, "bfloat16")
+    return _record(
+        case,
+        named,
+        "wrong" if reason else "passed",
+        reason,
+        kernel_hash=artifact.kernel_hash,
+        host_hash=host_hash(subject),
+        compiler=artifact.compiler,
         result={
-            "variants": list(VARIANTS),
+            "tool": tool,
+            "version": outcome.version,
+            "builds": len(small_builds(subject)),
             "errors": outcome.errors,
             "found": outcome.found,
             "seconds": round(outcome.seconds, 1),

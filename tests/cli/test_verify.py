@@ -68,16 +68,22 @@ def test_something_wrong_is_exit_code_1_and_a_line(
 
 
 def test_the_hang_test_and_the_sanitizer_are_asked_for(
-    measured: Callable[[str], list[str]], tmp_path: Path
+    measured: Callable[[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = measured("passed")
-    assert run("--launches", "--sanitize", "--variant", "bcsr-opt2", "--out", str(tmp_path)) == 0
+    begun: list[str] = []
+    monkeypatch.setattr(
+        verify, "begin", lambda chosen, jobs: begun.extend(f"{case.name} {jobs}" for case in chosen)
+    )
+    arguments = ("--variant", "bcsr-opt2", "--jobs", "3", "--out", str(tmp_path))
+    assert run("--launches", "--sanitize", *arguments) == 0
     assert asked == [
         "launches-bcsr-opt2",
-        "sanitize-memcheck",
-        "sanitize-synccheck",
-        "sanitize-racecheck",
+        "sanitize-memcheck-bcsr-opt2",
+        "sanitize-synccheck-bcsr-opt2",
+        "sanitize-racecheck-bcsr-opt2",
     ]
+    assert begun == [f"{name} 3" for name in asked]
 
 
 def test_an_unknown_variant_is_named(capsys: pytest.CaptureFixture[str]) -> None:

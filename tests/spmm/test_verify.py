@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from asyncsparse_lab.errors import DeviceError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, bfloat16_bits, bfloat16_from_bits
+from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm import sanitize, verify
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
@@ -145,26 +147,50 @@ def test_reports_of_the_sanitizer() -> None:
 def test_a_missing_sanitizer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "find_sanitizer", lambda: None)
     with pytest.raises(DeviceError, match="install the CUDA toolkit"):
-        sanitize.run_sanitizer("memcheck", [])
+        sanitize.run_sanitizer("memcheck", "bcsr-opt3")
 
 
-def test_the_sanitizer_runs_the_small_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from asyncsparse_lab.spmm.variants import VARIANTS
+@pytest.fixture
+def sanitizer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[str], Any]:
+    """Put a shell script in compute-sanitizer's place."""
 
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0"; exit; fi\n'
-        f'echo "$@" > {tmp_path}/asked\n'
-        'echo "========= ERROR SUMMARY: 0 errors"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setattr(sanitize, "find_sanitizer", lambda: str(program))
-    outcome = sanitize.run_sanitizer("synccheck", [VARIANTS["bcsr-opt3"]])
+    def stand_in(script: str) -> Any:
+        program = tmp_path / "compute-sanitizer"
+        version = 'if [ "$1" = --version ]; then echo "Version 2025.3.1.0"; exit; fi'
+        program.write_text(f"#!/bin/sh\n{version}\ncd {tmp_path}\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sanitize, "find_sanitizer", lambda: str(program))
+        return tmp_path
+
+    return stand_in
+
+
+def test_the_sanitizer_runs_the_small_cases(sanitizer: Callable[[str], Any]) -> None:
+    folder = sanitizer('echo "$@" > asked\necho "========= ERROR SUMMARY: 0 errors"')
+    outcome = sanitize.run_sanitizer("synccheck", "bcsr-opt3")
     assert (outcome.errors, outcome.exit_code, outcome.version) == (0, 0, "2025.3.1.0")
-    asked = (tmp_path / "asked").read_text()
-    assert asked.startswith("--tool synccheck --report-api-errors no --kernel-regex kns=bcsr_spmm ")
+    asked = (folder / "asked").read_text()
+    assert asked.startswith("--tool synccheck --report-api-errors no --kernel-regex kns=csr_ ")
     assert asked.endswith("-m asyncsparse_lab verify --small --variant bcsr-opt3\n")
+
+
+def test_our_kernels_are_those_that_the_sanitizer_filters_by() -> None:
+    sources = resource_path("kernels").glob("[bcw]*sr*.cu")
+    text = "".join(source.read_text() for source in sources)
+    entries = set(re.findall(r"\b(\w+)\(const __grid_constant__", text))
+    assert {"bcsr_spmm", "wcsr_spmm", "wcsr_clear"} <= entries
+    assert all(any(part in entry for part in sanitize._KERNELS) for entry in entries - {"name"})
+
+
+def test_a_sanitizer_that_hangs_is_killed_with_its_child(
+    sanitizer: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sanitizer("sleep 60 & echo $! > child\nwait")
+    monkeypatch.setattr(sanitize, "LIMIT_SECONDS", 0.5)
+    with pytest.raises(DeviceError, match="memcheck: no end after 0 s"):
+        sanitize.run_sanitizer("memcheck", "bcsr-opt3")
+    child = Path("/proc", (folder / "child").read_text().strip(), "stat")
+    assert not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_child_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

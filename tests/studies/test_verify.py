@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
-from asyncsparse_lab.spmm.builds import Build, all_builds
+from asyncsparse_lab.records.stale import stale_flags
+from asyncsparse_lab.spmm.builds import Build, all_builds, pipelined_builds
 from asyncsparse_lab.spmm.sanitize import SanitizerOutcome
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.spmm.verify import CaseOutcome, LaunchOutcome
@@ -113,13 +115,54 @@ def test_a_hang_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_sanitizer(
     errors: int, exit_code: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(tool: str, variants: list[Variant]) -> SanitizerOutcome:
+    pytest.importorskip("cuda.bindings.nvrtc")
+
+    def run(tool: str, variant: str) -> SanitizerOutcome:
         return SanitizerOutcome(tool, "2025.3", errors, ("Invalid read",), exit_code, 1.0)
 
     monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
-    (record,) = verify.measure(CASES["sanitize-racecheck"])
+    (record,) = verify.measure(CASES["sanitize-racecheck-bcsr-opt1"])
     assert (record.status, record.result["errors"]) == (status, errors)
-    assert record.compiler == "compute-sanitizer 2025.3"
+    assert (record.result["tool"], record.result["version"]) == ("racecheck", "2025.3")
+    assert stale_flags("verify", [record, replace(record, kernel_hash="0" * 64)]) == [False, True]
+
+
+def test_a_refused_kernel_does_not_hide_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(tool: str, variant: str) -> SanitizerOutcome:
+        asked.append((tool, variant))
+        if variant == "wcsr-paper":
+            raise DeviceError("synccheck: no end after 200 s")
+        return SanitizerOutcome(tool, "2025.3", 0, (), 0, 1.0)
+
+    monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
+    monkeypatch.setattr(verify, "compile_many", list)
+    names = ("wcsr-paper", "csr-vector")
+    chosen = [CASES[f"sanitize-synccheck-{name}"] for name in names]
+    verify.begin([*chosen, CASES["oracle"]], jobs=2)
+    records = [record for case in chosen for record in verify.measure(case)]
+    assert [(r.variant, r.status) for r in records] == list(
+        zip(names, ("error", "passed"), strict=True)
+    )
+    assert sorted(asked) == sorted(("synccheck", name) for name in names), "each once"
+
+
+def test_the_sanitizer_and_the_launches_see_every_tile_beyond_the_document() -> None:
+    tiles = {str(tile.constants) for tile in pipelined_builds()}
+    pipelined = VARIANTS["wcsr-pipelined"]
+    small = verify.small_builds(pipelined)
+    assert {str(build.variant.constants) for build in small} == tiles
+    assert {build.variant.constants["HEIGHT"] for build in small} == {64, 128, 256}
+    launched = [build.variant for build in verify.shaken_builds(pipelined)]
+    assert launched[0] == pipelined.with_constants(DEBUG_DELAYS=1)
+    assert {one.options["max_cols_per_task"] for one in launched[1:]} == {64}
+    heights = [one.constants["HEIGHT"] for one in launched[1:]]
+    assert len(heights) == len(tiles)
+    names = [case for case in CASES if case.startswith("launches-wcsr-pipelined")]
+    assert len(names) == len(launched)
+    opt3 = VARIANTS["bcsr-opt3"]
+    assert {str(build.variant) for build in verify.small_builds(opt3)} == {str(opt3)}
 
 
 def test_the_table_has_a_line_for_each_variant(
@@ -136,7 +179,8 @@ def test_the_table_has_a_line_for_each_variant(
             record("edge-cases-bcsr-opt0", "bcsr-opt0", elements=100),
             record("edge-cases-bcsr-opt0", "bcsr-opt0", "wrong", elements=50),
             record("launches-bcsr-opt0", "bcsr-opt0", launches=10_000, different_words=0),
-            record("sanitize-memcheck", "all", errors=0),
+            record("sanitize-memcheck-bcsr-opt0", "bcsr-opt0", errors=0),
+            record("sanitize-racecheck-bcsr-opt0", "bcsr-opt0", errors=3),
         ]
     )
     table = draw_in_theme(verify, frame, claims_frame("verify"))["verify"].data
@@ -146,7 +190,7 @@ def test_the_table_has_a_line_for_each_variant(
     assert table.loc["bcsr-opt0", "elements compared"] == 150
     assert table.loc["bcsr-opt0", "launches"] == 10_000
     assert table.loc["bcsr-opt0", "largest error / bound"] == 0.25
-    assert table.loc["all", "sanitizer errors"] == 0
+    assert table.loc["bcsr-opt0", "sanitizer errors"] == 3
 
 
 def test_the_oracle_is_checked_on_the_smoke_suite(monkeypatch: pytest.MonkeyPatch) -> None:
