@@ -8,9 +8,6 @@ elements a thread.  Each is timed for hbar and x alone and with the update of h.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 from asyncsparse_lab.studies.lsmr_common import times
+from asyncsparse_lab.studies.lsmr_counters import count_launches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,9 +39,8 @@ VARIANTS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
 """Kernels of hbar and x, and elements a thread."""
 WAYS: Final = tuple((name, with_h) for with_h in (False, True) for name in (CUPY, *VARIANTS))
 """What is timed: a variant, and whether it updates h too."""
-KERNELS: Final = "regex:^(update_|cupy_(add|multiply))"
+KERNELS: Final = "^(update_|cupy_(add|multiply))"
 """What ncu counts: ours, and those of CuPy's statements."""
-TOOLKIT: Final = "/usr/local/cuda/bin"
 COUNTED_BYTES: Final = {"update-unfused": 24, "update-fused": 20, "update-fused-float4": 20}
 """Bytes an element that the updates of hbar and x must move, in FP32."""
 _CUPY_BYTES: Final = 8 + 8 + (8 + 4 + 8) + (8 + 8) + (4 + 8 + 4)
@@ -222,40 +220,20 @@ class Vectors:
 
 
 def read_counters(n: int) -> dict[Any, Any]:
-    """Return by way what the profiler counted of one update.
+    """Return by way what the profiler counted of one update: sums over the way's kernels.
 
-    The counts are sums over the way's kernels, of a cold L2: ``l2_bytes`` between SMs and L2,
-    ``dram_bytes``.  Where nothing can be counted, ``{"failure": why}``.
+    Where nothing can be counted, ``{"failure": why}``.
     """
-    from asyncsparse_lab.spmm.counters import parse_counters
-
-    metrics = {
-        "l2_read": "lts__t_sectors_srcunit_tex_op_read.sum",
-        "l2_write": "lts__t_sectors_srcunit_tex_op_write.sum",
-        "dram_read": "dram__bytes_read.sum",
-        "dram_write": "dram__bytes_write.sum",
-    }
-    program = shutil.which("ncu", path=f"{os.environ.get('PATH', '')}:{TOOLKIT}")
-    if program is None:
-        return {"failure": "ncu is missing"}
-    try:
-        command = [
-            program, "--csv", "--print-units", "base", "--clock-control", "none",
-            "--kernel-name", KERNELS, "--metrics", ",".join(metrics.values()),
-            sys.executable, "-m", "asyncsparse_lab.studies.lsmr_fusion", json.dumps({"n": n}),
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"failure": str(error).splitlines()[0]}
-    launches = parse_counters(done.stdout, metrics)
     expected = [way for way in WAYS for _ in range(launches_of(*way))]
-    if len(launches) != len(expected):
-        return {"failure": f"ncu counted {len(launches)} launches of {len(expected)}"}
+    try:
+        launches = count_launches("lsmr_fusion", {"n": n}, KERNELS, len(expected))
+    except DeviceError as error:
+        return {"failure": str(error)}
     found: dict[Any, Any] = {}
     for way, launch in zip(expected, launches, strict=True):
-        sums = found.setdefault(way, {"l2_bytes": 0.0, "dram_bytes": 0.0})
-        sums["l2_bytes"] += 32 * (launch["l2_read"] + launch["l2_write"])
-        sums["dram_bytes"] += launch["dram_read"] + launch["dram_write"]
+        sums = found.setdefault(way, dict.fromkeys(launch, 0.0))
+        for name, value in launch.items():
+            sums[name] += value
     return found
 
 

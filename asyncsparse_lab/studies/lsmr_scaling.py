@@ -1,18 +1,25 @@
-"""Time of an iteration against n, from a thousand to ten million, beside its two floors.
+"""Time of an iteration against n, from a thousand to ten million, beside its floors.
 
 The floors are those of an iteration that reads each entry of A once by rows and once by columns
 and each vector as often as it must: its bytes over the rate of a copy that the same case measures;
-and two exchanges over the grid.
+and two exchanges over the grid.  A third is measured where A streams from memory: the bytes that
+DRAM moved in an iteration, by the profiler, over the same rate.  There a gathered element that L2
+does not hold counts as the sectors that it moves, and what L2 keeps between phases not at all.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 from asyncsparse_lab.studies.lsmr_common import (
@@ -29,6 +36,7 @@ from asyncsparse_lab.studies.lsmr_common import (
     wall_samples,
 )
 from asyncsparse_lab.studies.lsmr_common import kernel_builds as kernel_builds
+from asyncsparse_lab.studies.lsmr_counters import count_launches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +47,8 @@ BUSES: Final = (333, 2_059, 7_798, 33_333, 100_000, 333_333, 1_000_000, 3_333_33
 UNENDING: Final[dict[str, Any]] = {"atol": 0.0, "btol": 0.0, "conlim": 0.0}
 COPY_BYTES: Final = 1 << 30
 SCIPY_LIMIT: Final = 40_000  # buses
+STREAMING: Final = 100_000  # buses from which on A streams from memory
+_ARRAYS: Final = ("data", "indices", "indptr")
 
 
 def cases() -> list[Case]:
@@ -84,7 +94,11 @@ def measure(case: Case) -> list[Record]:
         "copy_tb_per_s": copy_rate() / 1e12,
     }
     floors["bandwidth_floor_us"] = floors["bytes_per_iteration"] / floors["copy_tb_per_s"] / 1e6
-    records = [_persistent(case, problem, device, floors), _document(case, problem, device, floors)]
+    moved = read_traffic(A, buses) if buses >= STREAMING else {}
+    if "dram_bytes" in moved:
+        moved["traffic_floor_us"] = moved["dram_bytes"] / floors["copy_tb_per_s"] / 1e6
+    ours = _persistent(case, problem, device, floors | moved)
+    records = [ours, _document(case, problem, device, floors)]
     records.append(_cupy(case, problem, device, floors))
     if buses <= SCIPY_LIMIT:
         records.append(_scipy(case, problem, floors))
@@ -98,6 +112,39 @@ def per_iteration(solve: Callable[[int], int], buses: int, pairs: int) -> tuple[
     low = float(np.median(wall_samples(lambda: solve(short), pairs, 1)))
     high = wall_samples(lambda: solve(long), pairs, 1)
     return [(value - low) / (done[1] - done[0]) for value in high], done[1]
+
+
+def read_traffic(A: Any, buses: int) -> dict[str, Any]:
+    """Return the bytes of an iteration of the persistent kernel, as the profiler counts them.
+
+    ``dram_bytes``, and ``l2_bytes`` between SMs and L2: the difference of two solves, so that what
+    a solve begins and ends with is left out.  Where nothing can be counted, ``counters`` says why.
+    """
+    short, long = limits(buses)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in _ARRAYS:
+            np.save(Path(folder) / f"{name}.npy", getattr(A, name))
+        job = {"folder": folder, "shape": A.shape, "limits": (short, long)}
+        try:
+            low, high = count_launches("lsmr_scaling", job, "^lsmr_persistent$", 2)
+        except DeviceError as error:
+            return {"counters": str(error)}
+    return {name: (high[name] - low[name]) / (long - short) for name in low}
+
+
+def solve_watched(job: dict[str, Any]) -> None:
+    """Solve twice, with the iteration limits of a job of :func:`read_traffic`."""
+    import cupy
+    from scipy.sparse import csr_array
+
+    from asyncsparse_lab.lsmr import lsmr
+    from asyncsparse_lab.lsmr.persistent import prepare
+
+    arrays = (np.load(Path(job["folder"]) / f"{name}.npy") for name in _ARRAYS)
+    prepared = prepare(csr_array(tuple(arrays), shape=tuple(job["shape"])))
+    b = cupy.random.default_rng(0).standard_normal(prepared.shape[0], dtype=cupy.float32)
+    for limit in job["limits"]:
+        lsmr(prepared, b, maxiter=limit, **UNENDING)
 
 
 def copy_rate() -> float:
@@ -120,7 +167,7 @@ def copy_rate() -> float:
 
 
 def _persistent(
-    case: Case, problem: LeastSquares, device: tuple[Any, Any], floors: dict[str, float]
+    case: Case, problem: LeastSquares, device: tuple[Any, Any], floors: dict[str, Any]
 ) -> Record:
     from asyncsparse_lab.lsmr import lsmr
     from asyncsparse_lab.lsmr.persistent import prepare
@@ -136,8 +183,9 @@ def _persistent(
         return int(lsmr(prepared, b, maxiter=limit, **UNENDING).itn)
 
     samples, done = per_iteration(solve, case.params["buses"], 7)
-    exchanges = floor_us(geometry)
+    exchanges, median = floor_us(geometry), float(np.median(samples))
     floor = max(exchanges, floors["bandwidth_floor_us"])
+    traffic = floors.get("traffic_floor_us")
     return lsmr_record(
         STUDY,
         case.name,
@@ -148,8 +196,9 @@ def _persistent(
         result={
             **floors,
             "exchange_floor_us": exchanges,
-            "share_of_floor": floor / float(np.median(samples)),
-            "share_of_bandwidth": floors["bandwidth_floor_us"] / float(np.median(samples)),
+            "share_of_floor": floor / median,
+            "share_of_bandwidth": floors["bandwidth_floor_us"] / median,
+            "share_of_traffic": None if traffic is None else traffic / median,
             "device_bytes": prepared.nbytes,
         },
         preprocess_us=preprocess_us,
@@ -264,3 +313,7 @@ def draw(frame: pd.DataFrame, claims: pd.DataFrame, *, gpu: str = "") -> dict[st
     from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
     return lsmr_iteration_figures.draw_scaling(rows_of_one_gpu(frame, gpu))
+
+
+if __name__ == "__main__":
+    solve_watched(json.loads(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from asyncsparse_lab.claims import claims_frame
+from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
@@ -119,6 +121,27 @@ def test_an_iteration_is_the_difference_of_two_solves(monkeypatch: pytest.Monkey
     assert lsmr_breakdown.per_iteration(solve) == pytest.approx([10.0] * lsmr_breakdown.PAIRS)
     samples, done = lsmr_scaling.per_iteration(solve, 333, 3)
     assert (samples, done) == (pytest.approx([10.0] * 3), 110)
+
+
+def test_the_traffic_of_an_iteration_is_the_difference_of_two_solves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    A = load_matrix("feeder(buses=50)").astype(np.float32)
+
+    def count(study: str, job: dict[str, Any], kernels: str, expected: int) -> Any:
+        saved = np.load(f"{job['folder']}/indices.npy")
+        np.testing.assert_array_equal(saved, A.indices)
+        assert (study, expected) == ("lsmr_scaling", 2)
+        return [{"dram_bytes": 100.0 + 7.0 * limit} for limit in job["limits"]]
+
+    monkeypatch.setattr(lsmr_scaling, "count_launches", count)
+    assert lsmr_scaling.read_traffic(A, 50) == {"dram_bytes": pytest.approx(7.0)}
+
+    def refuse(*_: Any) -> Any:
+        raise DeviceError("ncu is missing")
+
+    monkeypatch.setattr(lsmr_scaling, "count_launches", refuse)
+    assert lsmr_scaling.read_traffic(A, 50) == {"counters": "ncu is missing"}
 
 
 def test_problems_of_the_studies() -> None:
@@ -266,8 +289,8 @@ def test_the_profiler_counts_each_way(missing: int, monkeypatch: pytest.MonkeyPa
     for launch in range(total - missing):
         lines += [f'"{launch}","{name}","{value:,}"' for name, value in names.items()]
     done = subprocess.CompletedProcess([], 0, "\n".join(lines), "")
-    monkeypatch.setattr(lsmr_fusion.shutil, "which", lambda *_, **__: "ncu")
-    monkeypatch.setattr(lsmr_fusion.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: "ncu")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     found = lsmr_fusion.read_counters(1_000)
     if missing:
         assert found == {"failure": f"ncu counted {total - 1} launches of {total}"}
@@ -303,6 +326,8 @@ def test_the_scaling_is_drawn(draw_in_theme: Draw) -> None:
         floors = {"bandwidth_floor_us": n / 3e4, "copy_tb_per_s": 4.2}
         grid = {"blocks": 132, "threads": 640, "staged": n < 1e5}
         ours = floors | {"exchange_floor_us": 5.0, "share_of_bandwidth": 0.8}
+        if case.params["buses"] >= lsmr_scaling.STREAMING:
+            ours |= {"traffic_floor_us": n / 2.8e4, "share_of_traffic": 0.9}
         size: dict[str, Any] = {"k": n, "m": 2 * n, "nnz": 7 * n}
         us = 6 + n / 2.5e4
         records += [
@@ -316,8 +341,10 @@ def test_the_scaling_is_drawn(draw_in_theme: Draw) -> None:
     assert list(table["n"]) == [3 * buses for buses in lsmr_scaling.BUSES]
     assert (table["times faster than cupy lsmr"] > 1).all()
     assert table["times faster than scipy lsmr"].isna().all()
+    assert table["share of them"].notna().sum() == 4
     labels = items["scaling"].figure.axes[0].get_legend_handles_labels()[1]
-    assert {"persistent", "bandwidth floor", "exchange floor"} <= set(labels)
+    floors_drawn = {"bandwidth floor", "exchange floor", "DRAM's measured bytes at a copy's rate"}
+    assert {"persistent"} | floors_drawn <= set(labels)
 
 
 def test_the_problems_are_drawn(draw_in_theme: Draw) -> None:
