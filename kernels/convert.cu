@@ -17,7 +17,6 @@ constexpr int FILL_THREADS = 256;
 constexpr int MOST_ROWS = 256;
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
-constexpr int LEADING = 64;  // stored columns whose index comes with the task
 
 // Sum of the values that threads before this one have, and of all of them.
 template <class Number>

@@ -105,12 +105,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)
   extern __shared__ uint8_t dynamic_shared[];
   __shared__ WindowRing ring;
   uint32_t stages = aligned_stages(dynamic_shared);
-  const WindowTile tile(arguments);
+  // First the barriers: their fence would wait for the loads.
   if (threadIdx.x == 0) ring.initialise();
+  const WindowTile tile(arguments);
+  const LeadingIndices leading(arguments, tile.index);
   __syncthreads();
   if (threadIdx.x >= CONSUMER_THREADS) {
     if constexpr (TRADES_REGISTERS) release_registers<PRODUCER_REGISTERS>();
-    produce(arguments, tile, ring, stages);
+    produce(arguments, tile, ring, stages, leading);
   } else {
     if constexpr (TRADES_REGISTERS) claim_registers<CONSUMER_REGISTERS>();
     consume(arguments, tile, ring, stages);

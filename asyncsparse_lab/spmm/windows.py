@@ -27,8 +27,8 @@ TASK: Final = np.dtype(
 )
 """Mirror of ``WindowTask``."""
 
-LEADING: Final = 64
-"""Stored columns in a stage of the ring."""
+LEADING: Final = 128
+"""Stored columns whose index comes beside the task: ``LEADING`` of ``window_arguments.cuh``."""
 
 _LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and read a partial tile
 
@@ -131,7 +131,7 @@ class WindowPieces:
     ----------
     tasks : array of :data:`TASK`
         Their bytes, where they are in device memory.
-    leading_indices : int32 array, tasks x 64, or None
+    leading_indices : int32 array, tasks x LEADING, or None
         In device memory: the columns of A of each task's first stored columns, -1 beyond them.
     count : int
         Tasks.

@@ -16,11 +16,14 @@ struct alignas(16) WindowTask {
 };
 static_assert(sizeof(WindowTask) == 32, "the task array on the host has 32 bytes a task");
 
+// Stored columns of a task whose index comes beside it: they need not wait until it is read.
+constexpr int LEADING = 128;
+
 struct WindowArguments {
   const uint16_t* a;               // core matrices, [k16 step][HEIGHT / 64][2][8][8 rows][8 values]
   const int32_t* window_col_idx;   // column of each stored column, -1 for padding
   const WindowTask* tasks;         // longest first
-  const int32_t* leading_indices;  // column of each task's first 64 stored columns, -1 beyond
+  const int32_t* leading_indices;  // columns of A, of each task's first LEADING stored ones
   const uint16_t* b;               // row-major, rows 16-byte aligned
   void* c;                         // row-major, row stride ldc elements
   const int32_t* rows;             // of C, to which A's rows belong; null where they are in order

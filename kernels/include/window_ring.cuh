@@ -53,6 +53,7 @@ static_assert(WGMMA_N == 64 || WGMMA_N == 128 || WGMMA_N == 256);
 static_assert(TILE_COLUMNS <= 256, "a warp copies at least a row");
 static_assert(STEP_COLUMNS % PRODUCERS == 0 && STEP_COPIES >= 1, "a warp copies whole rows");
 static_assert(WARP_ROWS <= WARP_THREADS, "each lane holds one index");
+static_assert(LEADING == 2 * TILE_K, "the leading indices are those of two stages");
 
 struct WindowRing {
   uint64_t full[STAGES];   // B's copies landed, and A's bytes
@@ -81,6 +82,27 @@ struct WindowTile {
   }
 };
 
+// Lane l of a producer warp keeps the index of the warp's row l of a stage.
+__device__ __forceinline__ int row_of_lane() {
+  int lane = threadIdx.x % WARP_THREADS;
+  int warp = (threadIdx.x - CONSUMER_THREADS) / WARP_THREADS;
+  return lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
+}
+
+// A producer lane's indices for the first two stages, which wait neither for the task nor for a
+// barrier.
+struct LeadingIndices {
+  int32_t first = -1;
+  int32_t second = -1;
+
+  __device__ __forceinline__ LeadingIndices(const WindowArguments& arguments, uint32_t task) {
+    if (threadIdx.x < CONSUMER_THREADS || threadIdx.x % WARP_THREADS >= WARP_ROWS) return;
+    const int32_t* indices = arguments.leading_indices + int64_t{task} * LEADING + row_of_lane();
+    first = __ldg(indices);
+    second = __ldg(indices + TILE_K);
+  }
+};
+
 // One producer warp. In each wgmma step of 16 columns it copies STEP_ROWS rows of B, so that short
 // stages are shared by all warps.
 struct Producer {
@@ -88,9 +110,7 @@ struct Producer {
   int warp = (threadIdx.x - CONSUMER_THREADS) / WARP_THREADS;
   int chunk = lane % CHUNKS;  // of a row, that this lane copies
   int sub_row = lane / CHUNKS;
-  // Lane l keeps the index of the warp's row l.
-  int held_row = lane / STEP_ROWS * STEP_COLUMNS + warp * STEP_ROWS + lane % STEP_ROWS;
-  int32_t leading;  // index for the first stage: it need not wait for the task
+  int held_row = row_of_lane();
   const int32_t* indices;
   int32_t columns;
   const char* b;
@@ -98,10 +118,7 @@ struct Producer {
   uint32_t bytes;  // of this lane's chunk, up to C's last column
 
   __device__ __forceinline__ Producer(const WindowArguments& arguments, const WindowTile& tile)
-      : leading(lane < WARP_ROWS
-                    ? __ldg(arguments.leading_indices + int64_t{tile.index} * TILE_K + held_row)
-                    : -1),
-        indices(arguments.window_col_idx + tile.task.first_column + held_row),
+      : indices(arguments.window_col_idx + tile.task.first_column + held_row),
         columns(tile.task.columns),
         b_row_bytes(arguments.b_row_bytes) {
     int64_t column = tile.first_column + chunk * 8;
@@ -142,10 +159,11 @@ struct Producer {
 // stages have a path without conditions: ptxas computes the size of a copy that may have fewer than
 // 16 bytes into its address, in ten instructions.
 __device__ __forceinline__ void produce(const WindowArguments& arguments, const WindowTile& tile,
-                                        WindowRing& ring, uint32_t stages) {
+                                        WindowRing& ring, uint32_t stages,
+                                        const LeadingIndices& leading) {
   const Producer self(arguments, tile);
-  int32_t upcoming = self.leading;
-  int32_t after = self.index_at(TILE_K);
+  int32_t upcoming = leading.first;
+  int32_t after = leading.second;
   bool is_cut = __any_sync(~0u, self.bytes % 16 != 0);
   RingPosition<STAGES> position;
   for (int32_t done = 0; done < self.columns; done += TILE_K) {
