@@ -4,6 +4,9 @@ A record names the SHA-256 of its cubin, and of what the host did for it.  The s
 now are compiled again (no GPU needed, cached); a record whose hash is none of its variant's is
 stale.  Cubins of different compilers differ for no fault of the source, so a record is judged only
 by its own compiler.
+
+A time of ``auto`` is judged as that of the kernel it chose.  What the planner chooses without a
+GPU is stale when the planner's code or rates have changed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def stale_flags(study: str, records: Sequence[Record]) -> list[bool]:
-    """Return for each record of a study whether its kernel or its host code has changed.
+    """Return for each record of a study whether its kernel, host code or planner has changed.
 
     A record without a hash, or of a compiler that is not the one here, is not stale as far as
     anybody can tell.
@@ -33,10 +36,14 @@ def stale_flags(study: str, records: Sequence[Record]) -> list[bool]:
     """
     here = compiler_here()
     return [
-        record.kernel_hash is not None
-        and record.compiler == here
-        and (
-            record.kernel_hash not in kernel_hashes(study, record.variant) or _host_changed(record)
+        _planner_changed(record)
+        or (
+            record.kernel_hash is not None
+            and record.compiler == here
+            and (
+                record.kernel_hash not in kernel_hashes(study, record.variant)
+                or _host_changed(record)
+            )
         )
         for record in records
     ]
@@ -93,14 +100,23 @@ def kernel_hashes(study: str, variant: str) -> frozenset[str]:
     return frozenset(hashes)
 
 
+def _planner_changed(record: Record) -> bool:
+    """Return whether a plan that was made without a GPU is of another planner."""
+    from asyncsparse_lab.spmm.plan_hash import plan_hash
+
+    is_plan = record.role == "planner" and record.kernel_hash is None
+    return is_plan and record.host_hash is not None and record.host_hash != plan_hash()
+
+
 def _host_changed(record: Record) -> bool:
     """Return whether the table's entry or the layout differs from what the record was made with."""
     from asyncsparse_lab.spmm.run import host_hash
     from asyncsparse_lab.spmm.variants import PROBE_CONSTANTS, VARIANTS
 
-    if record.host_hash is None or record.variant not in VARIANTS:
+    name = record.params.get("chosen", record.variant)  # of auto, what it chose
+    if record.host_hash is None or name not in VARIANTS:
         return False
-    variant = VARIANTS[record.variant]
+    variant = VARIANTS[name]
     chosen = {
         name: record.params[name.lower()]
         for name in (*variant.constants, *PROBE_CONSTANTS)

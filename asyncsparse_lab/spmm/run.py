@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from asyncsparse_lab.spmm import pairs as pairs_module
 from asyncsparse_lab.spmm import ring as ring_module
 from asyncsparse_lab.spmm import wcsr as wcsr_module
 from asyncsparse_lab.spmm import windows as windows_module
+from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.csr import launch_csr
 from asyncsparse_lab.spmm.instrument import Launch, open_launch
@@ -57,34 +58,9 @@ def _arch_for(variant: Variant) -> str:
 
 @cache
 def _layout_digest(family: str) -> str:
-    """Hash what the device layout's code does: its syntax trees, without comments."""
-    digest = hashlib.sha256()
-    for module in FAMILIES[family].modules:
-        assert module.__file__ is not None
-        with open(module.__file__, encoding="utf-8") as source:
-            digest.update(json.dumps(_structure(ast.parse(source.read()))).encode())
-    return digest.hexdigest()
-
-
-def _structure(node: Any) -> Any:
-    """Return a syntax tree as nested lists, the same in every version of Python.
-
-    (``ast.dump`` is not: later versions have more fields.)  Docstrings are left out.
-    """
-    if isinstance(node, list):
-        return [_structure(item) for item in node if not _is_string(item)]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
-    return [type(node).__name__, *([name, _structure(value)] for name, value in fields)]
-
-
-def _is_string(statement: Any) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+    """Hash what the device layout's code does."""
+    files = [module.__file__ for module in FAMILIES[family].modules]
+    return code_digest(Path(file) for file in files if file is not None)
 
 
 def host_hash(variant: Variant) -> str:

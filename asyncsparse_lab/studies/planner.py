@@ -16,6 +16,7 @@ from asyncsparse_lab.formats.selection import choose_by_fill
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.cost import predict
+from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import MODELS, kernel_name, work_of
 from asyncsparse_lab.spmm.plan_rates import load_rates
 from asyncsparse_lab.spmm.plan_structure import structure_of
@@ -51,10 +52,10 @@ def cases() -> list[Case]:
 def measure(case: Case) -> list[Record]:
     """Predict every contender of the suite's case, choose, and time the planning.
 
-    ``preprocess_us`` is planning from CSR: counting the pattern, costing and sorting.  ``result``
-    holds ``predictions`` (kernel, configuration, us, what bounds it), ``chosen`` with its
-    ``configuration``, ``predicted_us`` and ``bound_by``, and ``rule``: what the article's rule
-    takes.
+    ``host_hash`` is that of the planner.  ``preprocess_us`` is planning from CSR: counting the
+    pattern, costing and sorting.  ``result`` holds ``predictions`` (kernel, configuration, us,
+    what bounds it), ``chosen`` with its ``configuration``, ``predicted_us`` and ``bound_by``, and
+    ``rule``: what the article's rule takes.
     """
     from asyncsparse_lab.studies import suite
 
@@ -88,6 +89,7 @@ def measure(case: Case) -> list[Record]:
             layout="row-major",
             clock="wall",
             status="passed",
+            host_hash=plan_hash(),
             preprocess_us=round(planning_us, 1),
             result={
                 "predictions": predictions,
@@ -149,4 +151,5 @@ def draw(
         "errors": figures.errors_table(rows, gpu),
         "choices": figures.choices_table(chosen),
         "misses": figures.misses_table(chosen),
+        "planners": figures.planners_table(chosen),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncsparse_lab.records.frame import geometric_mean
+from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_rates import load_rates
 from asyncsparse_lab.studies import style
 from asyncsparse_lab.studies.base import Drawing, Table
@@ -208,6 +209,31 @@ def misses_table(chosen: pd.DataFrame) -> Table:
     return Table(
         worst[names].rename(columns={"auto": "auto over best"}).reset_index(drop=True),
         "The products on which auto was farthest from the best candidate.",
+    )
+
+
+def planners_table(chosen: pd.DataFrame) -> Table:
+    """Return by which planners auto was measured, and where the committed one chooses otherwise."""
+    import pandas as pd
+
+    lines = []
+    for planner, part in chosen.groupby(chosen["planner"].fillna("not recorded")):
+        others = part[part["differs"].astype(bool)]
+        lines.append(
+            {
+                "planner": planner,
+                "is the committed one": planner == plan_hash(),
+                "products": len(part),
+                "chosen otherwise now": len(others),
+                "predicted gain on those": geometric_mean(others["loss"].dropna()),
+                "predicted for": int(others["loss"].notna().sum()),
+            }
+        )
+    return Table(
+        pd.DataFrame(lines),
+        "The planners that auto was measured with, by the hash of their code and rates. Where the "
+        "committed planner chooses another kernel or configuration, the gain is auto's choice over "
+        "its own, both as it predicts them, where it predicted both.",
     )
 
 

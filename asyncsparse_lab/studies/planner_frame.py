@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm.plan_models import MODELS, variant_of
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies.planner_fit import kernel_of, params_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def choices(frame: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``case``, ``matrix``, ``n``, ``nnz``, ``density``, ``best``, ``best_us``, ``chosen`` (by
         ``auto``), and for each of :data:`STRATEGIES` its time over the best one's; NaN where that
-        was not measured.  ``auto`` competes too: its time may be the best one.
+        was not measured.  ``auto`` competes too: its time may be the best one.  ``planner`` is the
+        hash of the one that chose, ``differs`` whether that of the records chooses another kernel
+        or configuration, and ``loss`` what the latter predicts of the choice over its own.
     """
     import pandas as pd
 
@@ -87,6 +90,8 @@ def choices(frame: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
         line["rule"] = times.get(plan["result.rule"], float("nan")) / times[best]
         line["cublas"] = times.get("cublas-dense", float("nan")) / times[best]
         line["model"] = _model_choice(plan, group) / times[best]
+        line["planner"] = auto.get("params.planner")
+        line |= _drift(plan, auto)
         found.append(line)
     if not found:
         raise InputError("the suite has no record of auto: measure it first")
@@ -116,10 +121,13 @@ def _predictions(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _configuration_of(row: pd.Series[Any]) -> str:
     """Return a record's configuration in the words of the prediction."""
-    kernel, params = kernel_of(row), params_of(row)
+    return _words(kernel_of(row), params_of(row))
+
+
+def _words(kernel: str, params: dict[str, Any]) -> str:
     if kernel not in MODELS:
         return ""
-    if row["backend"] != "asyncsparse":
+    if kernel not in VARIANTS:
         from asyncsparse_lab.baselines import BASELINES
 
         fixed = BASELINES[kernel].params
@@ -129,6 +137,19 @@ def _configuration_of(row: pd.Series[Any]) -> str:
         except InputError:  # constants that the kernel no longer takes
             return ""
     return ", ".join(f"{name}={value}" for name, value in fixed.items())
+
+
+def _drift(plan: pd.Series[Any], auto: pd.Series[Any]) -> dict[str, Any]:
+    """Return whether a plan differs from what auto chose, and by what predicted factor."""
+    kernel = str(auto.get("params.chosen"))
+    params = {key: value for key, value in params_of(auto).items() if value == value}
+    was = kernel, _words(kernel, params)
+    now = plan["result.chosen"], plan["result.configuration"]
+    predicted = {
+        (name, configuration): us for name, configuration, us, _ in plan["result.predictions"]
+    }
+    before = predicted.get(was, float("nan"))
+    return {"differs": was != now, "loss": before / plan["result.predicted_us"]}
 
 
 def _model_choice(plan: pd.Series[Any], group: pd.DataFrame) -> float:

@@ -6,6 +6,8 @@ import pytest
 
 from asyncsparse_lab.records import stale
 from asyncsparse_lab.records.frame import load_records
+from asyncsparse_lab.spmm.plan_hash import plan_hash
+from asyncsparse_lab.spmm.plan_rates import load_rates
 
 
 @pytest.fixture
@@ -85,3 +87,35 @@ def test_an_option_may_be_told_by_its_outcome(make_record, asked, came_out):
     assert not stale._host_changed(record)
     other = record.params | {"max_cols_per_task": 99}
     assert stale._host_changed(replace(record, params=other))
+
+
+def test_a_plan_is_stale_when_the_planner_or_its_rates_changed(make_record, monkeypatch):
+    plan = {"variant": "auto", "role": "planner", "us": None, "clock": "wall", "l2": None}
+    rates = load_rates()
+    records = [make_record(host_hash=found, **plan) for found in (plan_hash(), "0" * 12, None)]
+    assert stale.stale_flags("planner", records) == [False, True, False]
+    faster = replace(rates, empty_us=rates.empty_us / 2)
+    assert plan_hash(faster) != plan_hash(rates) == plan_hash()
+    monkeypatch.setattr("asyncsparse_lab.spmm.plan_hash.load_rates", lambda: faster)
+    assert stale.stale_flags("planner", records) == [True, True, False]
+    monkeypatch.setattr("asyncsparse_lab.spmm.plan_hash._code", lambda: "another planner")
+    assert stale.stale_flags("planner", [make_record(host_hash=plan_hash(), **plan)]) == [False]
+    assert stale.stale_flags("planner", records) == [True, True, False]
+
+
+def test_a_time_of_auto_is_judged_as_that_of_what_it_chose(compiler, monkeypatch, make_record):
+    from asyncsparse_lab.spmm.run import host_hash
+    from asyncsparse_lab.spmm.variants import find_variant
+
+    chosen = find_variant("wcsr-pipelined").with_constants(HEIGHT=128, MINIMUM_CTAS=2)
+    auto = {
+        "variant": "auto",
+        "role": "planner",
+        "kernel_hash": "h1",
+        "compiler": "nvrtc 1",
+        "params": chosen.params | {"chosen": chosen.name, "planner": "of another day"},
+    }
+    monkeypatch.setattr(stale, "kernel_hashes", lambda study, variant: frozenset({"h1"}))
+    hashes = (host_hash(chosen), host_hash(find_variant("wcsr-pipelined")))
+    records = [make_record(host_hash=found, **auto) for found in hashes]
+    assert stale.stale_flags("suite", records) == [False, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from asyncsparse_lab.spmm import run
+from asyncsparse_lab.spmm import code_hash, run
 from asyncsparse_lab.spmm.variants import VARIANTS
 
 OPT3 = VARIANTS["bcsr-opt3"]
@@ -21,7 +21,7 @@ def test_the_host_hash_follows_the_entry() -> None:
 
 def test_comments_and_docstrings_do_not_count_but_code_does() -> None:
     def structure(text: str) -> object:
-        return run._structure(ast.parse(text))
+        return code_hash.structure(ast.parse(text))
 
     plain = structure("def f(x: int) -> int:\n    return x + 1\n")
     documented = '"""Doc."""\ndef f(x: int) -> int:\n    """Doc."""\n    return x + 1\n'

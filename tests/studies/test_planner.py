@@ -9,11 +9,15 @@ from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.spmm.cost import predict
+from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import kernel_name
 from asyncsparse_lab.spmm.plan_rates import Coefficients, load_rates
 from asyncsparse_lab.spmm.planner import configuration
+from asyncsparse_lab.spmm.run import Ours
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import planner, planner_fit, suite
 from asyncsparse_lab.studies.base import Case, Drawing, Table
+from asyncsparse_lab.studies.planner_figures import planners_table
 from asyncsparse_lab.studies.planner_frame import choices, predicted_rows
 
 MATRICES = ("mycielskian9", "mycielskian10", "Trefethen_2000")
@@ -124,13 +128,37 @@ def test_choices_are_held_against_the_fastest(plans, measured):
         choices(frame_of(plans, gpu="cpu"), measured[measured["variant"] != "auto"])
 
 
+def test_a_choice_of_another_planner_is_told_with_what_it_costs(plans, measured):
+    frame = frame_of(plans, gpu="cpu")
+    found = choices(frame, measured).set_index("case")
+    for plan in plans:
+        line, rule = found.loc[plan.case], plan.result["rule"]
+        of_rule = [us for name, words, us, _ in plan.result["predictions"]
+                   if (name, words) == (rule, configuration(Ours(VARIANTS[rule])))]  # fmt: skip
+        assert line["differs"] == (plan.result["chosen"] != rule)
+        assert line["loss"] == pytest.approx(of_rule[0] / plan.result["predicted_us"])
+    assert found["differs"].any()
+    as_planned = measured.assign(**{"params.planner": plan_hash()})
+    for row, plan in zip(as_planned.index[measured["variant"] == "auto"], plans, strict=True):
+        words = plan.result["configuration"]
+        as_planned.loc[row, "params.chosen"] = plan.result["chosen"]
+        for name, value in (word.split("=") for word in words.split(", ") if word):
+            as_planned.loc[row, f"params.{name}"] = float(value)
+    table = planners_table(choices(frame, as_planned)).data
+    assert table["is the committed one"].tolist() == [True]
+    assert table["products"].tolist() == [len(CASES)]
+    assert table["chosen otherwise now"].tolist() == [0]
+
+
 def test_everything_is_drawn(plans, measured, monkeypatch):
     import matplotlib.pyplot as plt
 
     monkeypatch.setattr("asyncsparse_lab.records.frame.load_records", lambda *args: measured)
     frame = frame_of(plans, gpu="cpu", gpu_name="a processor")
     items = planner.draw(frame, pd.DataFrame(), n=0)
-    assert set(items) == {"prediction", "regret", "planning", "errors", "choices", "misses"}
+    assert set(items) == {
+        *("prediction", "regret", "planning", "errors", "choices", "misses", "planners")
+    }
     for item in items.values():
         assert isinstance(item, Drawing | Table)
         assert len(item.data)
