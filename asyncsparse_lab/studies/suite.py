@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.matrices import SuiteEntry, load_suite
 from asyncsparse_lab.matrices.load import find_matrix
 from asyncsparse_lab.records import Record
@@ -125,7 +126,12 @@ def cases(suite: str | None = None) -> list[Case]:
 
 def _source(entry: SuiteEntry) -> str:
     """Return what loads the matrix; one that is not here comes from its group's collection."""
-    return entry.name if find_matrix(entry.name) is not None else entry.source
+    if find_matrix(entry.source) is not None:
+        return entry.source
+    try:
+        return entry.name if find_matrix(entry.name) is not None else entry.source
+    except InputError:  # fetched of other groups
+        return entry.source
 
 
 def our_kernels() -> list[Variant]:
