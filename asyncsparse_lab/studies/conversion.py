@@ -6,7 +6,8 @@ of time p in the format and of time q on CSR as it is, after t / (q - p) of them
 A case is one matrix.  Conversions are timed from CSR arrays that lie where they are read, in the
 host's memory or in the device's, to arrays in device memory; the clock is the host's, and the
 allocation of the result is inside.  What the GPU gives is held to what the host gives, bit for bit.
-The products have N = 512 columns, bf16 out.
+Beside stands what the same conversion takes of a matrix with one entry: launches, allocations and a
+look at the sizes, below which none can be.  The products have N = 512 columns, bf16 out.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import MemoryLimitError
 from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.geometry import BLOCK
+from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
     from asyncsparse_lab.gpu.compile import KernelBuild
     from asyncsparse_lab.spmm.contender import Contender
-    from asyncsparse_lab.spmm.product import Product
 
 STUDY: Final = "conversion"
 SUITE: Final = "shared"
@@ -53,7 +55,7 @@ CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
 """What multiplies CSR as it is, ours and cuSPARSE's."""
 REPEATS: Final = 11
 HOST_REPEATS: Final = 3
-HOST_SECONDS: Final = 0.1
+HOST_SECONDS: Final = 0.02
 """A conversion that takes longer is not repeated."""
 SLOWEST_ENTRIES: Final = 1e6
 """Entries that the host converts in a second, for the prediction of a case's time."""
@@ -190,12 +192,15 @@ def measure(case: Case) -> list[Record]:
 def _converted(case: Case, product: Product) -> list[Record]:
     records = []
     expected: Any = None
+    ones = np.ones(1, dtype=np.float32)
+    one_entry: Any = csr_array((ones, ([0], [0])), shape=(BLOCK, BLOCK))
+    nothing = Product.random(one_entry, 1)
     for conversion in conversions():
         limit = HOST_REPEATS if conversion.where == "host" else REPEATS
         try:
             made, samples = timed(conversion.function(product), limit)
         except MemoryLimitError as error:
-            records.append(_record(case, product, conversion, [], "oom", str(error)))
+            records.append(_record(case, product, conversion, [], "oom", str(error), []))
             expected = None
             continue
         status, reason = "passed", None
@@ -205,7 +210,8 @@ def _converted(case: Case, product: Product) -> list[Record]:
             wrong = different(made, expected, conversion.fields)
             if wrong:
                 status, reason = "wrong", f"{', '.join(wrong)} differ from the host's"
-        records.append(_record(case, product, conversion, samples, status, reason))
+        least = timed(conversion.function(nothing), limit)[1]
+        records.append(_record(case, product, conversion, samples, status, reason, least))
     return records
 
 
@@ -250,8 +256,12 @@ def _record(
     samples: Sequence[float],
     status: str,
     reason: str | None,
+    least: Sequence[float],
 ) -> Record:
     times: dict[str, Any] = {}
+    result = _size(product, conversion)
+    if len(least):
+        result["one_entry_us"] = float(np.median(least))
     if status == "passed":
         q1, median, q3 = np.percentile(samples, [25, 50, 75])
         times = {"median_us": float(median), "q1_us": float(q1), "q3_us": float(q3),
@@ -273,7 +283,7 @@ def _record(
         status=status,
         reason=reason,
         params=conversion.params,
-        result=_size(product, conversion),
+        result=result,
         **times,
         **kernel,
     )

@@ -44,7 +44,8 @@ def converted(case: Case, one: conversion.Conversion) -> Record:
         study="conversion", case=case.name, run="20260101T000000Z-0000", op="convert", role="ours",
         backend="asyncsparse", variant=one.variant, matrix=case.matrix, m=5000, k=5000,
         nnz=NNZ[case.name], dtype_in="bfloat16", clock="wall", params=one.params,
-        **(timed(us) | {"result": {"stored": 10, "bytes": 1000, "fill_ratio": 0.1}}),
+        **(timed(us) | {"result": {"stored": 10, "bytes": 1000, "fill_ratio": 0.1,
+                                   "one_entry_us": 36.2}}),
     )  # fmt: skip
 
 
@@ -76,6 +77,12 @@ def test_pictures_and_tables(frame: Any, draw_in_theme: Callable[..., dict[str, 
     # 40.1 us of 10, 80 us of 200, 40.5 us of 60
     assert table["products, GPU (most)"].to_numpy() == pytest.approx(4.01)
     assert (table["share within 5 products, %"] == 100.0).all()
+    assert (table["GPU, one entry, us"] == 36.2).all()
+    # 40.1 and 40.5 us are within 36.2 / 0.9 and above; in 3 us products none is within five.
+    slow = frame.assign(median_us=frame["median_us"].where(frame["op"] == "convert", 3.0))
+    table = conversion_figures.formats(conversion_figures.conversions(slow, [], "")).data
+    assert (table["share within 5 products, %"] == 0.0).all()
+    assert table["share there, or at that floor, %"].to_numpy() == pytest.approx(100 / 3)
     assert set(items["scaling"].data["name"]) == {
         "BCSR 64, GPU", "BCSR 64, host", "WCSR 64, GPU", "WCSR 64, host"
     }  # fmt: skip
@@ -140,11 +147,12 @@ def test_a_record_says_what_was_converted_where(where: str) -> None:
     A = csr_array(np.eye(130, dtype=np.float32))
     product = Product.random(A, 8, xp=np)
     one = conversion.Conversion("wcsr", 128, where)
-    record = conversion._record(CASES[0], product, one, [3.0, 1.0, 2.0], "passed", None)
+    record = conversion._record(CASES[0], product, one, [3.0, 1.0, 2.0], "passed", None, [0.5])
     assert record.op == "convert"
     assert record.median_us == 2.0
     assert record.params == {"window": 128, "where": where}
     assert record.result["stored"] == 128 + 16
+    assert record.result["one_entry_us"] == 0.5
     assert (record.kernel_hash is not None) == (where == "gpu")
-    failed = conversion._record(CASES[0], product, one, [1.0], "wrong", "values differ")
+    failed = conversion._record(CASES[0], product, one, [1.0], "wrong", "differ", [])
     assert failed.median_us is None
