@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import repeat
+from math import ceil, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +34,10 @@ def plan(
         str | None, typer.Option(help="That of --dtype-in, which is the default, or float32.")
     ] = None,
     layout: Annotated[str, typer.Option(help="row-major or column-major.")] = "row-major",
+    products: Annotated[
+        int | None,
+        typer.Option(help="How many are to come: with many, another order of A's rows may pay."),
+    ] = None,
     gpu: Annotated[str, typer.Option(help="Whose measured rates are used.")] = DEFAULT_GPU,
     every: Annotated[
         bool, typer.Option("--all", help="Show every configuration, not the best of a kernel.")
@@ -63,7 +69,13 @@ def plan(
     begin = time.perf_counter()
     structure = structure_of(A)
     found = candidates(
-        structure, n, dtype_in=dtype_in, dtype_out=dtype_out or dtype_in, layout=layout, rates=rates
+        structure,
+        n,
+        dtype_in=dtype_in,
+        dtype_out=dtype_out or dtype_in,
+        layout=layout,
+        rates=rates,
+        products=products,
     )
     seconds = time.perf_counter() - begin
     if as_json:
@@ -78,10 +90,10 @@ def plan(
 
 
 def best_of_each(found: list[Candidate]) -> list[Candidate]:
-    """Return the fastest configuration of each kernel."""
+    """Return the fastest configuration of each kernel, and of each order of A's rows."""
     best: dict[str, Candidate] = {}
     for one in found:
-        best.setdefault(one.name, one)
+        best.setdefault(one.label, one)
     return list(best.values())
 
 
@@ -99,7 +111,7 @@ def _table(found: list[Candidate]) -> Table:
     from asyncsparse_lab.spmm.cost import FIXED, HBM, IMBALANCE, STEPS
 
     shown = Table(box=None, pad_edge=False)
-    shown.add_column("kernel", no_wrap=True, min_width=max(len(one.name) for one in found))
+    shown.add_column("kernel", no_wrap=True, min_width=max(len(one.label) for one in found))
     shown.add_column("us", justify="right", no_wrap=True)
     shown.add_column("bound by", no_wrap=True, min_width=max(len(one.bound_by) for one in found))
     for name in ("launch", "busy", "HBM", "steps", "uneven", "MB"):
@@ -109,7 +121,7 @@ def _table(found: list[Candidate]) -> Table:
         busy = sum(us for part, us in one.parts.items() if part not in named)
         parts = (one.parts[FIXED], busy, *(one.parts[part] for part in named[1:]))
         cells = [f"{value:.1f}" for value in (*parts, one.device_bytes / 1e6)]
-        shown.add_row(one.name, f"{one.predicted_us:.1f}", one.bound_by, *cells)
+        shown.add_row(one.label, f"{one.predicted_us:.1f}", one.bound_by, *cells)
     return shown
 
 
@@ -123,7 +135,7 @@ def _configurations(found: list[Candidate]) -> Table:
     shown.add_column("configuration", overflow="fold")
     for one in found:
         configured = configuration(one.contender)
-        shown.add_row(f"{one.predicted_us:.1f}", one.bound_by, one.name, configured)
+        shown.add_row(f"{one.predicted_us:.1f}", one.bound_by, one.label, configured)
     return shown
 
 
@@ -131,17 +143,28 @@ def _reasons(found: list[Candidate], structure: Structure, rates: Rates, seconds
     from asyncsparse_lab.formats.selection import choose_by_fill
 
     best = found[0]
-    others = [one for one in best_of_each(found) if one.name != best.name]
+    others = [one for one in best_of_each(found) if one.label != best.label]
     ahead = (
-        f", {others[0].predicted_us / best.predicted_us:.2f}x {others[0].name}" if others else ""
+        f", {others[0].predicted_us / best.predicted_us:.2f}x {others[0].label}" if others else ""
     )
+    ordered = "".join(map(_order_line, best_of_each(found), repeat(found)))
     rule = choose_by_fill(structure.block_fill)
     return (
-        f"\n{best.name}{ahead}; bound by {best.bound_by}. The article's rule: "
-        f"{rule.reasons[0]}.\nTimes are predicted for a cold L2 of {rates.gpu}. busy: L2 or "
-        "arithmetic, averaged over the GPU; uneven: what the last thread block takes longer; "
+        f"\n{best.label}{ahead}; bound by {best.bound_by}. The article's rule: "
+        f"{rule.reasons[0]}.\n{ordered}"
+        f"Times are predicted for a cold L2 of {rates.gpu}. busy: L2 or arithmetic, averaged "
+        "over the GPU; uneven: what the last thread block takes longer; "
         f"MB: A's format.\nPlanned in {1e3 * seconds:.0f} ms."
     )
+
+
+def _order_line(one: Candidate, found: list[Candidate]) -> str:
+    """Return when another order of A's rows has paid, in words."""
+    if not one.order:
+        return ""
+    paid = one.paid_after(found)
+    pays = "never pays" if isinf(paid) else f"has paid after {ceil(paid):,} products"
+    return f"{one.label}: ordering takes {one.ordering_us / 1e3:.1f} ms and {pays}.\n"
 
 
 def _facts(
@@ -162,9 +185,21 @@ def _facts(
                 "bound_by": one.bound_by,
                 "parts": dict(one.parts),
                 "device_bytes": one.device_bytes,
+                **_order_facts(one, found),
             }
             for one in found
         ],
+    }
+
+
+def _order_facts(one: Candidate, found: list[Candidate]) -> dict[str, Any]:
+    if not one.order:
+        return {}
+    paid = one.paid_after(found)
+    return {
+        "order": one.order,
+        "ordering_us": one.ordering_us,
+        "paid_after": None if isinf(paid) else paid,
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncsparse_lab.spmm.choice import find_contender
 from asyncsparse_lab.spmm.operands import dense
-from asyncsparse_lab.spmm.plan_checks import Rules, check_columns, compute_type
+from asyncsparse_lab.spmm.plan_checks import Rules, check_columns, check_products, compute_type
 from asyncsparse_lab.spmm.plan_object import Plan
 from asyncsparse_lab.spmm.sparse_operands import sparse
 
@@ -97,6 +97,7 @@ def plan(
     out_dtype: str | None = None,
     layout: str = "row-major",
     kernel: str | Variant | Contender | None = None,
+    products: int | None = None,
 ) -> Plan:
     r"""Prepare a sparse matrix for many products.
 
@@ -112,6 +113,9 @@ def plan(
     layout : {"row-major", "column-major"}
         Of B and C to plan for: "column-major" is PyTorch's ``x.T`` of [tokens, features].  Another
         layout is planned when it comes.
+    products : int, optional
+        How many products are to come.  With hundreds or more, the planner also looks for an order
+        of A's rows in which each takes less time, where that can pay for finding it; C is the same.
 
     Returns
     -------
@@ -133,5 +137,6 @@ def plan(
         n = check_columns(n)
     operand = sparse(A)
     decided = compute_type(compute, operand.dtype)
-    rules = Rules(operand.shape, operand.dtype, decided, compute is not None, out_dtype, layout)
+    rounds, count = compute is not None, check_products(products)
+    rules = Rules(operand.shape, operand.dtype, decided, rounds, out_dtype, layout, count)
     return Plan(operand, n, rules, None if kernel is None else find_contender(kernel))

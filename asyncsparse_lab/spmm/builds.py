@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from asyncsparse_lab.spmm.geometry import WGMMA_COLUMNS, max_stages
+from asyncsparse_lab.spmm.orders import SIMILARITY
 from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant
 
 
@@ -87,6 +88,8 @@ def all_builds() -> list[Build]:
         unordered = pieces.with_options(deterministic=0)
         builds += [Build(v, dtype) for v in (variant, pieces) for dtype in OUTPUT_TYPES]
         builds.append(Build(unordered, "bfloat16"))
+    similar = VARIANTS["wcsr-pipelined"].with_options(row_order=SIMILARITY, max_cols_per_task=64)
+    builds += [Build(similar, dtype) for dtype in OUTPUT_TYPES]
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in VARIANTS.values()]
     builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
     bare = filter(None, map(unfenced, cluster_sweep()))

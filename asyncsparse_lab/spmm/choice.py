@@ -14,7 +14,7 @@ from asyncsparse_lab.errors import (
 )
 from asyncsparse_lab.formats.arrays import free_bytes
 from asyncsparse_lab.spmm.contender import Contender, Prepared
-from asyncsparse_lab.spmm.plan_models import kernel_name
+from asyncsparse_lab.spmm.plan_models import kernel_name, order_name
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -51,6 +51,11 @@ class Choice:
         """The one in use."""
         return self.contenders[self.position]
 
+    @property
+    def used(self) -> Candidate | None:
+        """The planner's candidate that is in use; None where the caller named the kernel."""
+        return self.candidates[self.position] if self.candidates else None
+
     def prepare(self, product: Product) -> Prepared:
         """Prepare the best that takes this product.
 
@@ -76,9 +81,9 @@ class Choice:
 
     def among(self, planned: Choice) -> Choice:
         """Return the planner's candidates with the one in use, that the caller named, marked."""
-        names = [candidate.name for candidate in planned.candidates]
-        name = kernel_name(self.contender)
-        position = names.index(name) if name in names else -1
+        keys = [(candidate.name, candidate.order) for candidate in planned.candidates]
+        key = kernel_name(self.contender), order_name(self.contender)
+        position = keys.index(key) if key in keys else -1
         return Choice(planned.candidates, planned.contenders, position)
 
     def table(self) -> DataFrame:
@@ -125,6 +130,7 @@ def choose(
     dtype_out: str,
     layout: str,
     on_this_gpu: bool = False,
+    products: int | None = None,
 ) -> Choice:
     """Plan a product on the CPU.
 
@@ -132,6 +138,8 @@ def choose(
     ----------
     on_this_gpu : bool
         Whether A's format must fit into what the current GPU has free; else into an H200.
+    products : int, optional
+        How many are to come.
 
     Raises
     ------
@@ -152,5 +160,6 @@ def choose(
         dtype_out=dtype_out,
         layout=layout,
         memory_bytes=memory_bytes,
+        products=products,
     )
     return Choice(found, [candidate.contender for candidate in found])

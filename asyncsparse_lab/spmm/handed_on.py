@@ -110,7 +110,7 @@ def structure_of_blocks(shape: tuple[int, int], blocks: Blocks) -> Structure:
     ones = np.ones(len(blocks.columns), dtype=np.int8)
     tiles = csr_array((ones, *pattern), shape=(shape[0] // BLOCK, shape[1] // BLOCK))
     thin = structure_of(kron(tiles, eye_array(BLOCK, dtype=np.int8), format="csr"))
-    return replace(thin, nnz=BLOCK * thin.nnz, row_lengths=BLOCK * thin.row_lengths)
+    return replace(thin, nnz=BLOCK * thin.nnz, row_lengths=BLOCK * thin.row_lengths, csr=None)
 
 
 def same_blocks(old: Blocks, new: Blocks) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy as np
 
@@ -57,6 +58,8 @@ class Rules:
         Type of C; None: that of the computation, or what the caller can read.
     layout : str
         Preferred, where B is both.
+    products : int
+        How many are to come.
     """
 
     shape: tuple[int, int]
@@ -65,6 +68,7 @@ class Rules:
     rounds: bool
     out_dtype: str | None
     layout: str
+    products: int = 1
 
     def __post_init__(self) -> None:
         outputs = (None, self.compute, "float32")
@@ -161,9 +165,29 @@ def check_columns(n: object) -> int:
     InputError
         It is no integer from 1 to 2^31 - 1, which is what the kernels count columns in.
     """
-    if isinstance(n, int | np.integer) and not isinstance(n, bool) and 1 <= n < INT32_LIMIT:
+    if _is_count(n):
         return int(n)
     raise InputError(f"n={n!r}: pass the columns of B, an integer from 1 to 2^31 - 1")
+
+
+def check_products(products: object) -> int:
+    """Return how many products are to come, 1 where that was not said.
+
+    Raises
+    ------
+    InputError
+        It is no integer from 1 to 2^31 - 1.
+    """
+    if products is None:
+        return 1
+    if _is_count(products):
+        return int(products)
+    raise InputError(f"products={products!r}: pass how many are to come, from 1 to 2^31 - 1")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and 1 <= value < INT32_LIMIT  # type: ignore[operator]  # a number, then
 
 
 def check_scalar(name: str, value: object) -> float:

@@ -15,6 +15,7 @@ from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm import plan_works as works
 from asyncsparse_lab.spmm.cost import Work
 from asyncsparse_lab.spmm.geometry import ALIGNMENT_BYTES
+from asyncsparse_lab.spmm.orders import AS_STORED, ORDERS
 from asyncsparse_lab.spmm.plan_works import IntArray, Problem
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -37,6 +38,8 @@ NEAR_OPTIMAL: Final = 1.15
 
 WINDOW_LIMITS: Final = (-1, 0, 1024)
 """Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 1024."""
+
+ORDER_NAMES: Final = {code: name for name, code in ORDERS.items()}
 
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536
@@ -62,6 +65,12 @@ def kernel_name(contender: Contender) -> str:
     return name if contender.backend == "asyncsparse" else f"{contender.backend}-{name}"
 
 
+def order_name(contender: Contender) -> str:
+    """Return the name of a contender's order of A's rows; empty where they are as stored."""
+    code = int(contender.params.get("row_order", AS_STORED))
+    return "" if code == AS_STORED else ORDER_NAMES[code]
+
+
 def work_of(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
     """Return what a kernel does for a product, and the bytes of its format of A.
 
@@ -71,6 +80,8 @@ def work_of(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
         As :func:`kernel_name` gives it.
     params : dict
         Of the contender, or of its record.
+    problem : Problem
+        With A's rows in the order in which the kernel takes them.
 
     Raises
     ------

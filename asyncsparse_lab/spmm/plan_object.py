@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -182,7 +182,8 @@ class Plan:
     def explain(self) -> DataFrame:
         """Return every candidate with its predicted time, what bounds it and which is used.
 
-        The parts of a time add up to it; all in microseconds, from a cold L2.
+        The parts of a time add up to it; all in microseconds, from a cold L2.  Of reordered rows
+        there is what ordering takes, and after how many products it has paid.
 
         Raises
         ------
@@ -191,11 +192,7 @@ class Plan:
         """
         key, n = self._explained
         choice = self._choice(*key, n)
-        if not choice.candidates:
-            layout, dtype_out = key
-            planned = choose(self._structure, n, self.compute, dtype_out, layout)
-            choice = choice.among(planned)
-        return choice.table()
+        return (choice if choice.candidates else choice.among(self._planned(*key, n))).table()
 
     def update_values(self, new: Any, *, stream: Any = None) -> None:
         """Take new values of A in the same places; nothing is planned again.
@@ -248,6 +245,9 @@ class Plan:
         if not self._A.update(own, used):
             self._launches.clear()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Plan holds a GPU's memory: pickle A, and make a plan of it there")
+
     def __repr__(self) -> str:
         m, k = self.shape
         n = "n open" if self.n is None else f"n = {self.n}"
@@ -275,10 +275,10 @@ class Plan:
         if name is None:
             return "chosen with the first B"
         key, n = self._explained
-        choice = self._choice(*key, n)
-        if not choice.candidates:
+        used = self._choice(*key, n).used
+        if used is None:
             return f"{name}, as asked for"
-        return f"{name}, predicted {choice.candidates[choice.position].predicted_us:.1f} us"
+        return f"{used.label}, predicted {used.predicted_us:.1f} us"
 
     @property
     def _explained(self) -> tuple[tuple[str, str], int]:
@@ -303,14 +303,16 @@ class Plan:
         if self._kernel is not None:
             return Choice([], [self._kernel])
         try:
-            return choose(
-                self._structure, n, self.compute, dtype_out, layout, self._device is not None
-            )
+            return self._planned(layout, dtype_out, n, self._device is not None)
         except UnsupportedError:
             if layout == "row-major":
                 raise
         self._turned.add(dtype_out)
         return self._choice("row-major", dtype_out, n)
+
+    def _planned(self, layout: str, dtype_out: str, n: int, here: bool = False) -> Choice:
+        rules = self._rules
+        return choose(self._structure, n, self.compute, dtype_out, layout, here, rules.products)
 
     def _check_device(self, device: int) -> None:
         if self._device is None:
@@ -369,8 +371,7 @@ class Plan:
 
     def _prepare_turned(self, choice: Choice, B: Array, out: Dense) -> Run:
         """Multiply in row-major workspaces: no kernel takes this product column-major."""
-        target = out.array()
-        xp = array_module(B)
+        target, xp = out.array(), array_module(B)
         require_memory(B.nbytes + target.nbytes, "row-major copies of B and C", xp)
         rows, result = xp.empty(B.shape, B.dtype), xp.empty(target.shape, target.dtype)
         multiply = self._prepare_in_place(choice, rows, result, out.dtype, "row-major")

@@ -12,15 +12,18 @@ CPU only: NumPy, from CSR's ``indptr`` and ``indices``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats.arrays import CanonicalCSR, canonical_csr
+from asyncsparse_lab.spmm.orders import row_order
 
 IntArray = npt.NDArray[np.int64]
 
@@ -52,6 +55,10 @@ class Structure:
         Block columns in the union of each two neighbouring block rows.
     touched_rows : int
         Columns of A with a non-zero: rows of B that any kernel must read.
+    counted_us : float
+        What counting took.
+    csr : CanonicalCSR or None
+        What was counted; None where that is not A, whose rows then stay in their order.
     """
 
     m: int
@@ -62,7 +69,10 @@ class Structure:
     blocks_per_row: IntArray
     blocks_per_pair: IntArray
     touched_rows: int
+    counted_us: float
+    csr: CanonicalCSR | None = field(repr=False)
     _block_masks: tuple[IntArray, npt.NDArray[np.uint8]] = field(repr=False)
+    _ordered: dict[int, Ordered] = field(default_factory=dict, repr=False)
 
     @cached_property
     def indptr(self) -> IntArray:
@@ -84,6 +94,20 @@ class Structure:
         """Non-zeros over stored values of BCSR: what the article's rule looks at."""
         return self.nnz / (self.blocks * BLOCK * BLOCK) if self.blocks else 0.0
 
+    def ordered(self, code: int) -> Ordered:
+        """Put the rows into an order of :func:`asyncsparse_lab.spmm.orders.row_order`, once."""
+        if code not in self._ordered:
+            assert self.csr is not None
+            import scipy.sparse.csgraph  # noqa: F401  # once a process: not what ordering takes
+
+            begin = time.perf_counter()
+            arrays = (self.csr.data, self.csr.indices, self.csr.indptr)
+            A = csr_array(arrays, shape=self.csr.shape)
+            A = A[row_order(A, code)]
+            ordering_us = 1e6 * (time.perf_counter() - begin)
+            self._ordered[code] = Ordered(replace(structure_of(A), csr=None), ordering_us)
+        return self._ordered[code]
+
     @cached_property
     def block_pattern(self) -> tuple[IntArray, npt.NDArray[np.int32]]:
         """``block_row_ptr`` and ``block_col_idx`` of BCSR with 64 x 64 blocks."""
@@ -95,6 +119,14 @@ class Structure:
         order = np.argsort(rows, kind="stable")  # columns ascend within each quarter already
         columns = np.concatenate([column[q] for q in quarters])[order].astype(np.int32)
         return _offsets(self.blocks_per_row), columns
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A matrix with its rows in another order, and what it took to put them so."""
+
+    structure: Structure
+    ordering_us: float
 
 
 def structure_of(A: Any) -> Structure:
@@ -112,6 +144,7 @@ def structure_of(A: Any) -> Structure:
     InputError
         ``indptr`` and ``indices`` do not describe an m x k matrix.
     """
+    begin = time.perf_counter()
     csr = canonical_csr(A)
     (m, k), row_lengths = csr.shape, np.diff(csr.indptr)
     touched = np.zeros(k, dtype=bool)
@@ -128,6 +161,8 @@ def structure_of(A: Any) -> Structure:
         _count(block_masks, BLOCK, m),
         _count(block_masks, 2 * BLOCK, m),
         int(touched.sum()),
+        1e6 * (time.perf_counter() - begin),
+        csr,
         (keys, masks),
     )
 

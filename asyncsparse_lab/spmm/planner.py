@@ -3,6 +3,13 @@
 Every candidate is costed (:mod:`asyncsparse_lab.spmm.cost`) on the pattern of A, which is counted
 once; nothing is converted, and no GPU is needed.  Candidates whose format would not fit into
 device memory are never chosen.
+
+Rows of A in another order (:mod:`asyncsparse_lab.spmm.orders`) can save time in each product, but
+to order them takes as long as hundreds of products.  They are looked at only for P products to
+come, and only where they could pay: with the best time T so far, and no product faster than an
+empty kernel and its bytes over HBM, :math:`T_0`, where P (T - T_0) is more than what counting A's
+pattern took, which ordering takes at the least.  Candidates are ranked by their time for all P
+products, ordering included.
 """
 
 from __future__ import annotations
@@ -16,8 +23,15 @@ from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedErro
 from asyncsparse_lab.formats.arrays import free_bytes
 from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.cost import predict
-from asyncsparse_lab.spmm.plan_checks import check_columns
-from asyncsparse_lab.spmm.plan_models import LIBRARIES, configurations, kernel_name, work_of
+from asyncsparse_lab.spmm.orders import orders_of
+from asyncsparse_lab.spmm.plan_checks import check_columns, check_products
+from asyncsparse_lab.spmm.plan_models import (
+    LIBRARIES,
+    configurations,
+    kernel_name,
+    order_name,
+    work_of,
+)
 from asyncsparse_lab.spmm.plan_rates import Rates, load_rates
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.plan_works import Problem
@@ -25,6 +39,8 @@ from asyncsparse_lab.spmm.product import ITEM_BYTES, Product, check_types
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from asyncsparse_lab.spmm.run import Ours
 
 LIBRARY_LIMIT_BYTES: Final = 8 << 30
 """Above this the libraries' adapters refuse a padded format."""
@@ -47,6 +63,8 @@ class Candidate:
         The largest part.
     device_bytes : int
         Of A in the contender's format.
+    ordering_us : float
+        What it takes to put A's rows into the contender's order; 0 where they are as stored.
     """
 
     contender: Contender
@@ -54,11 +72,28 @@ class Candidate:
     parts: Mapping[str, float]
     bound_by: str
     device_bytes: int
+    ordering_us: float = 0.0
 
     @property
     def name(self) -> str:
         """Name of the kernel or library."""
         return kernel_name(self.contender)
+
+    @property
+    def order(self) -> str:
+        """Name of the order of A's rows; empty where they are as stored."""
+        return order_name(self.contender)
+
+    @property
+    def label(self) -> str:
+        """Name of the kernel, and of the order of A's rows where they are not as stored."""
+        return f"{self.name}, {self.order}" if self.order else self.name
+
+    def paid_after(self, found: Sequence[Candidate]) -> float:
+        """Return the products after which ordering has paid, against the best without; or inf."""
+        best = min((one.predicted_us for one in found if not one.order), default=0.0)
+        saved = best - self.predicted_us
+        return self.ordering_us / saved if saved > 0 else float("inf")
 
 
 def candidates(
@@ -70,6 +105,7 @@ def candidates(
     layout: str = "row-major",
     rates: Rates | None = None,
     memory_bytes: int | None = None,
+    products: int | None = None,
 ) -> list[Candidate]:
     """Predict the time of C = A B for everything that can compute it.
 
@@ -86,11 +122,13 @@ def candidates(
     memory_bytes : int, optional
         What A's format may take on the device; by default what is left of the GPU's memory
         beside B and C.
+    products : int, optional
+        How many are to come; by default too few for another order of A's rows.
 
     Returns
     -------
     list of Candidate
-        Fastest first.
+        Fastest first: by the predicted time, and that of ordering shared by all products.
 
     Raises
     ------
@@ -103,6 +141,7 @@ def candidates(
     """
     check_types(dtype_in, dtype_out, layout)
     n = check_columns(n)
+    products = check_products(products)
     rates = rates or load_rates()
     structure = A if isinstance(A, Structure) else structure_of(A)
     problem = Problem(structure, n, ITEM_BYTES[dtype_out], rates)
@@ -117,6 +156,7 @@ def candidates(
         raise UnsupportedError(
             f"nothing multiplies {dtype_in} into {dtype_out}, {layout}: use bfloat16, row-major"
         )
+    costed += _reordered(costed, problem, products)
     fitting = [one for one in costed if one.device_bytes <= _limit_of(one, limit)]
     if not fitting:
         least = min(costed, key=lambda one: one.device_bytes)
@@ -125,14 +165,17 @@ def candidates(
             f"{least.device_bytes:,} bytes as {least.name}, {limit:,} are left: take a smaller n "
             "or a part of the rows"
         )
-    return sorted(fitting, key=lambda one: one.predicted_us)
+    return sorted(fitting, key=lambda one: one.predicted_us + one.ordering_us / products)
 
 
 def table(found: Sequence[Candidate]) -> pd.DataFrame:
-    """Return candidates as a frame: predicted us, what bounds each, its parts, bytes of A."""
+    """Return candidates as a frame: predicted us, what bounds each, its parts, bytes of A.
+
+    Where rows are reordered, also what ordering takes, and after how many products it has paid.
+    """
     import pandas as pd
 
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         [
             {
                 "kernel": one.name,
@@ -144,6 +187,13 @@ def table(found: Sequence[Candidate]) -> pd.DataFrame:
             }
             for one in found
         ]
+    )
+    if not any(one.order for one in found):
+        return frame
+    return frame.assign(
+        order=[one.order for one in found],
+        ordering_us=[one.ordering_us for one in found],
+        paid_after=[one.paid_after(found) if one.order else 0.0 for one in found],
     )
 
 
@@ -222,6 +272,36 @@ def _contenders(dtype_in: str, dtype_out: str, layout: str) -> Iterator[Contende
         # ALG2 with bf16 output rounds sums on the way: recorded as wrong.
         if name != "cusparse-csr-alg2" or dtype_out == "float32":
             yield BASELINES[name]
+
+
+def _reordered(found: Sequence[Candidate], problem: Problem, products: int) -> list[Candidate]:
+    """Return the kernels that take A's rows in any order, in those orders that could pay."""
+    structure = problem.structure
+    kernels = [one.contender for one in found if "row_order" in one.contender.params]
+    if not kernels or structure.csr is None:
+        return []
+    least = problem.rates.empty_us + problem.hbm_us(0)
+    best = min(one.predicted_us for one in found)
+    more: list[Candidate] = []
+    for code in orders_of((structure.m, structure.k)).values():
+        if products * (best - least) <= structure.counted_us:
+            break
+        ordered = structure.ordered(code)
+        other = replace(problem, structure=ordered.structure)
+        costed = [
+            replace(_costed(_in_order(kernel, code), other), ordering_us=ordered.ordering_us)
+            for kernel in kernels
+        ]
+        best = min(best, *(one.predicted_us + one.ordering_us / products for one in costed))
+        more += costed
+    return more
+
+
+def _in_order(contender: Contender, code: int) -> Ours:
+    from asyncsparse_lab.spmm.run import Ours
+
+    assert isinstance(contender, Ours)
+    return Ours(contender.kernel.with_options(row_order=code))
 
 
 def _costed(contender: Contender, problem: Problem) -> Candidate:

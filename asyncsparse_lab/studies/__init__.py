@@ -117,6 +117,13 @@ STUDIES: Final[dict[str, Study]] = {
             device="cpu",
         ),
         Study(
+            name="row-orders",
+            title="Rows of A in another order: what a product gains, and when ordering has paid",
+            module="row_orders",
+            notebook="16_reordering",
+            device="gpu",
+        ),
+        Study(
             name="bcsr-beyond",
             title="BCSR beyond the article: a hidden epilogue, and block rows in pairs",
             module="bcsr_beyond",

@@ -11,24 +11,33 @@ these windows is faster than an empty one and the longest of, each over its meas
 
 and none on CSR than :math:`2 N z` bytes gathered, :math:`2 N z` FMA operations, and
 :math:`6 z + 2 N t + 2 N m` bytes of HBM.  Heights 8, 16 and 32 would be WGMMA's N side
-(``wcsr-swapped``), which has the full rate at most; rows would be ordered by reverse Cuthill-McKee,
-or by similarity: sorted by minima of random permutations of their columns, in which two rows agree
-with the probability |intersection| / |union| of their patterns (Broder, 1997).  Needs no GPU.
+(``wcsr-swapped``), which has the full rate at most; rows would be put into the orders of
+:mod:`asyncsparse_lab.spmm.orders`.
+
+A window of 128 or 256 rows is multiplied as groups of 64 rows that share the gathered rows of B, 16
+columns a step.  A group could leave out a step whose 64 x 16 values are all zeros, and not load
+these: with :math:`\tau` tiles that are not empty, A takes
+:math:`2 \cdot 1024 \lceil N / 128 \rceil \tau` bytes and MMA :math:`2 \cdot 1024 N \tau`
+operations.  The order of a window's columns decides :math:`\tau`: ascending as now, or by the set
+of groups that touch a column, neighbouring sets differing in one group (a Gray code).  It leaves
+the bytes of B as they are: a window gathers each of its columns once, in whatever order.
+
+Needs no GPU; the study ``row-orders`` measures what reordered rows do win.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.orders import AS_STORED, ORDERS, orders_of, row_order
 from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.suite import entries
 
@@ -42,41 +51,19 @@ N: Final = 1024
 TALL: Final = (64, 128, 256)
 """Windows of the kernels that there are."""
 SWAPPED: Final = (8, 16, 32)
+GROUP: Final = 64
+"""Rows of a window that are multiplied together."""
+GROUPED: Final = (128, 256)
+"""Windows of several groups."""
+TILES: Final = {"sorted": "empty tiles left out", "grouped": "columns by groups, too"}
+"""Order of a window's columns to the idea that its tiles are counted for."""
 TILE_COLUMNS: Final = 128
-HASHES: Final = 3
 WINS: Final = 1.1
 """Gain of a floor from which an idea could win on a matrix."""
 WORTH_IT: Final = 5
 """Matrices on which an idea has to win before a kernel is written."""
 
-Order = Callable[[csr_array], npt.NDArray[np.int64]]
-
-
-def by_similarity(A: csr_array) -> npt.NDArray[np.int64]:
-    """Return an order of the rows in which rows with common columns stand together."""
-    rng = np.random.default_rng(0)
-    filled = np.flatnonzero(np.diff(A.indptr))
-    keys = np.full((HASHES, A.shape[0]), A.shape[1])
-    for key in keys:
-        if len(filled):
-            hashed = rng.permutation(A.shape[1])[A.indices]
-            key[filled] = np.minimum.reduceat(hashed, A.indptr[filled])
-    return np.lexsort(keys)
-
-
-def by_bandwidth(A: csr_array) -> npt.NDArray[np.int64]:
-    """Return the rows in reverse Cuthill-McKee order; A is square."""
-    from scipy.sparse.csgraph import reverse_cuthill_mckee
-
-    pattern = csr_matrix((np.ones(A.nnz, np.int8), A.indices, A.indptr), shape=A.shape)
-    return np.asarray(reverse_cuthill_mckee(pattern, symmetric_mode=False), dtype=np.int64)
-
-
-ORDERS: Final[dict[str, Order]] = {
-    "as-stored": lambda A: np.arange(A.shape[0]),
-    "similarity": by_similarity,
-    "cuthill-mckee": by_bandwidth,
-}
+IntArray = npt.NDArray[np.int64]
 
 
 def cases() -> list[Case]:
@@ -87,18 +74,23 @@ def cases() -> list[Case]:
 
 
 def measure(case: Case) -> list[Record]:
-    """Count the columns of all windows in each order of the rows, and time the ordering."""
+    """Count columns and tiles of all windows in each order of the rows, and time the ordering."""
+    import scipy.sparse.csgraph  # noqa: F401  # once a process: not what ordering takes
+
     entry = next(entry for entry in entries() if entry.name == case.matrix)
     A = entry.load()
-    orders = ORDERS if A.shape[0] == A.shape[1] else {**ORDERS, "cuthill-mckee": None}
-    return [_record(case, A, name, order) for name, order in orders.items() if order is not None]
+    return [_record(case, A, name) for name in ("as-stored", *orders_of(A.shape))]
 
 
-def _record(case: Case, A: csr_array, name: str, order: Order) -> Record:
+def _record(case: Case, A: csr_array, name: str) -> Record:
     begin = perf_counter()
-    ordered = A[order(A)]
+    ordered = A[row_order(A, ORDERS[name])]
     seconds = perf_counter() - begin
     counts: dict[str, int] = {"touched": len(np.unique(A.indices))}
+    if ORDERS[name] == AS_STORED:
+        for height in GROUPED:
+            found = count_tiles(A, height)
+            counts |= {f"tiles_{order}_{height}": count for order, count in found.items()}
     for height in (*SWAPPED, *TALL):
         columns = WCSR.count_columns(ordered, height)
         counts[f"columns_{height}"] = int(columns.sum())
@@ -122,15 +114,51 @@ def _record(case: Case, A: csr_array, name: str, order: Order) -> Record:
     )
 
 
-def window_floor_us(row: pd.Series[Any], height: int, rates: Rates) -> float:
-    """Return the floor of windows of a height, from a record."""
+def count_tiles(A: csr_array, height: int) -> dict[str, int]:
+    """Count the 64 x 16 tiles of windows that are not empty, for each order of their columns.
+
+    Parameters
+    ----------
+    A : scipy.sparse.csr_array, m x k
+        Canonical.
+    height : int
+        Rows of a window, a multiple of 64.
+    """
+    m, k = A.shape
+    groups = height // GROUP
+    rows = np.repeat(np.arange(m), np.diff(A.indptr))
+    keys = np.unique((rows // height * k + A.indices) * groups + rows // GROUP % groups)
+    if not len(keys):
+        return dict.fromkeys(TILES, 0)
+    columns = keys // groups
+    first = np.flatnonzero(np.diff(columns, prepend=-1))
+    masks = np.bitwise_or.reduceat(1 << keys % groups, first)
+    windows = columns[first] // k
+    code = np.arange(1 << groups)
+    place = np.argsort(code ^ code >> 1)  # in the Gray code
+    grouped = np.lexsort((place[masks], windows))
+    return {"sorted": _tiles(windows, masks), "grouped": _tiles(windows, masks[grouped])}
+
+
+def _tiles(windows: IntArray, masks: IntArray) -> int:
+    """Return the tiles of columns in this order, from their windows and the groups of each."""
+    places = np.arange(len(windows)) - np.searchsorted(windows, windows)
+    first = np.flatnonzero(places % K16 == 0)  # of each step
+    return int(np.bitwise_count(np.bitwise_or.reduceat(masks, first)).sum())
+
+
+def window_floor_us(
+    row: pd.Series[Any], height: int, rates: Rates, tiles: float | None = None
+) -> float:
+    """Return the floor of windows of a height, from a record; of so many tiles, or of all."""
     columns, padded = row[f"result.columns_{height}"], row[f"result.padded_{height}"]
+    values = height * padded if tiles is None else GROUP * K16 * tiles
     dense = 2 * N * (row["result.touched"] + row["m"])
     bound = max(
         2 * N * columns / rates.gather_bytes_per_us,
-        2 * height * -(-N // TILE_COLUMNS) * padded / rates.tma_bytes_per_us,
-        2 * height * N * padded / rates.mma_flops_per_us,
-        (2 * height * columns + dense) / rates.hbm_bytes_per_us,
+        2 * values * -(-N // TILE_COLUMNS) / rates.tma_bytes_per_us,
+        2 * values * N / rates.mma_flops_per_us,
+        (2 * min(height * columns, values) + dense) / rates.hbm_bytes_per_us,
     )
     return rates.empty_us + float(bound)
 
@@ -171,7 +199,7 @@ def draw(
         "floors": Table(
             floors,
             f"Floors in us at n = {N}, by the measured rates of {gpu}: as stored, with windows "
-            "of 8 to 32 rows, and with reordered rows.",
+            "of 8 to 32 rows, without the empty tiles of taller ones, and with reordered rows.",
         ),
     }
 
@@ -193,6 +221,12 @@ def floors_table(frame: pd.DataFrame, rates: Rates) -> pd.DataFrame:
             **{f"{height} rows, us": window_floor_us(stored, height, rates) for height in SWAPPED},
         }
         line["swapped, times"] = floor / min(line[f"{height} rows, us"] for height in SWAPPED)
+        for order, name in TILES.items():
+            after = min(
+                window_floor_us(stored, height, rates, stored[f"result.tiles_{order}_{height}"])
+                for height in GROUPED
+            )
+            line[f"{name}, us"], line[f"{name}, times"] = after, floor / after
         for name in list(ORDERS)[1:]:
             if name in orders:
                 after = min(window_floor_us(orders[name], height, rates) for height in TALL)
@@ -208,7 +242,7 @@ def ideas_table(floors: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     lines = []
-    for name in ("swapped", *list(ORDERS)[1:]):
+    for name in ("swapped", *TILES.values(), *list(ORDERS)[1:]):
         gains = floors[f"{name}, times"].dropna()
         wins = gains[gains > WINS]
         line = {
@@ -218,7 +252,7 @@ def ideas_table(floors: pd.DataFrame) -> pd.DataFrame:
             "most, times": gains.max(),
             f"{WORTH_IT} or more": "yes" if len(wins) >= WORTH_IT else "no",
         }
-        if name != "swapped":
+        if name in ORDERS:
             winners = floors.loc[wins.index]
             saved = winners["today, us"] - winners[f"{name}, us"]
             line["ordering, us"] = winners[f"{name}, ordering, us"].median()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -51,12 +52,26 @@ def test_all_shows_configurations(capsys):
     assert "wgmma_n=256" in capsys.readouterr().out
 
 
+def test_it_tells_when_ordering_has_paid(capsys):
+    assert run("mycielskian11", "--products", "1000000") == 0
+    shown = capsys.readouterr().out
+    assert "wcsr-pipelined, similarity" in shown
+    assert re.search(r"cuthill-mckee: ordering takes [\d.]+ ms and (has paid after|never)", shown)
+    assert run("mycielskian11", "--products", "1000000", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    orders = [one for one in facts["candidates"] if "order" in one]
+    assert {one["order"] for one in orders} == {"similarity", "cuthill-mckee"}
+    assert all(one["ordering_us"] > 0 for one in orders)
+    assert {one["params"]["row_order"] for one in orders} == {1, 2}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "name a matrix to plan for"),
         (("mycielskian9", "-n", "0"), "n=0"),
         (("mycielskian9", "-n", str(10**20)), f"n={10**20}"),
+        (("mycielskian9", "--products", "0"), "products=0"),
         (("mycielskian9", "--gpu", "toy"), "no rates of toy"),
         (("mycielskian9", "--dtype-in", "float64"), "dtype_in='float64'"),
         (("--fit", "--records", "elsewhere"), "--records elsewhere"),

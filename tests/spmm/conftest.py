@@ -12,9 +12,10 @@ from asyncsparse_lab.formats import BCSR, WCSR, bfloat16_bits
 from asyncsparse_lab.formats.layouts import core_matrices
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.elementwise import widen
+from asyncsparse_lab.spmm.orders import SIMILARITY, row_order
 from asyncsparse_lab.spmm.plan_object import Plan
 
-FORMS = ["blocks", "windows", "csr", "dense", "half_bits", "hidden"]
+FORMS = ["blocks", "windows", "reordered", "csr", "dense", "half_bits", "hidden"]
 """What :class:`Fake` can convert A to."""
 
 
@@ -40,6 +41,13 @@ class Tiles:
     pointer: np.ndarray
     columns: np.ndarray
     values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Reordered(Tiles):
+    """The same, of rows in another order."""
+
+    rows: np.ndarray
 
 
 @dataclass
@@ -92,6 +100,23 @@ class Fake:
             values = tiles.values.transpose(0, 2, 5, 1, 3, 4).reshape(16 * steps, 64)
             parts = (tiles.pointer, tiles.columns, widen(values, product.dtype_in))
             return WCSR(product.A.shape, 64, *parts) @ B
+
+        return multiply
+
+    def reordered(self, product):
+        def convert(A):
+            order = row_order(A, SIMILARITY)
+            found = WCSR.from_csr(A[order], 64, 16)
+            values = narrow(found.values, product)
+            return Reordered(found.window_row_ptr, found.window_col_idx, values, order)
+
+        tiles, _ = product.converted("windows64-order1", convert)
+
+        def multiply(B):
+            parts = (tiles.pointer, tiles.columns, widen(tiles.values, product.dtype_in))
+            C = np.empty((product.A.shape[0], B.shape[1]), np.float32)
+            C[tiles.rows] = WCSR(product.A.shape, 64, *parts) @ B
+            return C
 
         return multiply
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -133,6 +136,33 @@ def test_when_nothing_can_be_prepared_the_reason_is_told(A, monkeypatch, Fake):
     for _ in range(2):
         with pytest.raises(UnsupportedError):
             plan(bits(dense_b(70)))
+
+
+def test_rows_are_reordered_where_many_products_are_to_come():
+    rng = np.random.default_rng(0)
+    groups = np.sort(rng.random((16, 4000)).argsort(axis=1)[:, :300], axis=1)
+    columns = groups[np.arange(1024) % 16].ravel()
+    A = csr_array((np.ones(len(columns)), columns, 300 * np.arange(1025)), (1024, 4000))
+    plan = asl.plan(A, 512, compute="bfloat16", products=10**6)
+    assert "wcsr-pipelined, similarity, predicted" in repr(plan)
+    table = plan.explain()
+    used = table[table["used"]].iloc[0]
+    assert used["order"] == "similarity"
+    assert used["ordering_us"] > 0
+    assert 0 < used["paid_after"] < 10**6
+    once = asl.plan(A, 512, compute="bfloat16")
+    assert "similarity" not in repr(once)
+    named = asl.plan(A, 512, compute="bfloat16", products=10**6, kernel="wcsr-pipelined").explain()
+    assert list(named[named["used"]]["order"]) == [""]  # what was asked for keeps the order
+    with pytest.raises(InputError, match="products=-1: pass how many"):
+        asl.plan(A, 512, compute="bfloat16", products=-1)
+
+
+def test_a_plan_is_not_pickled(A):
+    plan = asl.plan(A, 16, compute="bfloat16")
+    for carry_off in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="pickle A, and make a plan of it there"):
+            carry_off(plan)
 
 
 def test_a_plan_without_n_is_made_for_the_first_b(A, monkeypatch, Fake):

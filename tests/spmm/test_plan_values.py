@@ -70,7 +70,7 @@ def shuffled(draw):
     return csr_array((rng.integers(1, 9, len(indices)).astype(float), indices, indptr), (m, k))
 
 
-@given(A=shuffled(), form=st.sampled_from(FORMS[:5]))
+@given(A=shuffled(), form=st.sampled_from(FORMS[:-1]))
 @settings(max_examples=60, deadline=None)
 def test_new_values_are_in_the_callers_order(A, form, Fake):
     plan = asl.plan(A, compute="bfloat16", out_dtype="float32", kernel=Fake(form))

@@ -14,9 +14,10 @@ from asyncsparse_lab.spmm import planner
 from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.cost import HBM, HIDDEN, IMBALANCE, L2, Work, predict
+from asyncsparse_lab.spmm.orders import SIMILARITY, row_order
 from asyncsparse_lab.spmm.plan_models import MODELS, configurations, variant_of, work_of
 from asyncsparse_lab.spmm.plan_rates import Coefficients, Rates, load_rates, rates_text, read_rates
-from asyncsparse_lab.spmm.plan_structure import structure_of
+from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.planner import Auto, Candidate, candidates
 from asyncsparse_lab.spmm.product import Product
 
@@ -186,6 +187,66 @@ def test_the_pattern_decides():
     assert candidates(sparse(20_000, 20_000, 2e-5), 1024)[0].name not in ("cublas-dense",)
 
 
+def hidden_groups():
+    """Return 32 groups of 64 rows that share 500 of 8000 columns, no two next to each other."""
+    rng = np.random.default_rng(0)
+    groups = [rng.permutation(8000)[:500] for _ in range(32)]
+    columns = np.concatenate([np.sort(groups[row % 32]) for row in range(2048)])
+    pointer = 500 * np.arange(2049)
+    return csr_array((np.ones(len(columns)), columns, pointer), shape=(2048, 8000))
+
+
+def test_another_order_is_looked_at_for_many_products_only():
+    A = hidden_groups()
+    for few in (None, 1):
+        assert not any(one.order for one in candidates(A, 512, products=few))
+    found = candidates(A, 512, products=10**6)
+    best, stored = found[0], next(one for one in found if not one.order)
+    assert (best.label, best.contender.params["row_order"]) == ("wcsr-pipelined, similarity", 1)
+    assert best.predicted_us < 0.5 * stored.predicted_us
+    saved = stored.predicted_us - best.predicted_us
+    assert best.ordering_us > 0
+    assert best.paid_after(found) == pytest.approx(best.ordering_us / saved)
+    assert best.predicted_us == pytest.approx(sum(best.parts.values()))
+    shown = planner.table(found)
+    assert shown["order"][0] == "similarity"
+    assert shown["paid_after"][0] == best.paid_after(found)
+    assert "order" not in planner.table(candidates(A, 512))
+
+
+def test_reordered_windows_cost_what_their_rows_cost_in_that_order():
+    A = hidden_groups()
+    ordered = A[row_order(A, SIMILARITY)]
+    expected = {
+        str(one.contender.params | {"row_order": SIMILARITY}): one.predicted_us
+        for one in candidates(ordered, 512) if one.name == "wcsr-pipelined"
+    }  # fmt: skip
+    found = {
+        str(one.contender.params): one.predicted_us
+        for one in candidates(A, 512, products=10**6) if one.order == "similarity"
+    }  # fmt: skip
+    assert found == pytest.approx(expected)
+
+
+def test_ordering_is_shared_by_the_products_to_come(monkeypatch):
+    structure = structure_of(hidden_groups())
+    found = candidates(structure, 512, products=10**9)
+    best, stored = found[0], next(one for one in found if not one.order)
+    slow = 1e6 * (stored.predicted_us - best.predicted_us)  # has paid after a million products
+    ordered = structure.ordered(SIMILARITY)
+    monkeypatch.setitem(structure._ordered, SIMILARITY, replace(ordered, ordering_us=slow))
+    assert candidates(structure, 512, products=1_001_000)[0].order == "similarity"
+    assert not candidates(structure, 512, products=999_000)[0].order
+
+
+def test_an_order_that_cannot_pay_is_not_made(monkeypatch):
+    structure = replace(structure_of(hidden_groups()), counted_us=1e9)
+    monkeypatch.setattr(Structure, "ordered", None)  # would be called
+    assert not any(one.order for one in candidates(structure, 512, products=10**6))
+    blocks = replace(structure, counted_us=0.0, csr=None)
+    assert not any(one.order for one in candidates(blocks, 512, products=10**6))
+
+
 def test_what_does_not_fit_is_never_chosen():
     A = sparse(3000, 3000, 0.002)
     every = candidates(A, 64, rates=RATES, memory_bytes=10**12)
@@ -218,6 +279,8 @@ def test_padded_formats_end_where_their_adapters_refuse():
         ({"dtype_out": "float16"}, "dtype_out='float16'"),
         ({"layout": "tiled"}, "layout='tiled'"),
         ({"n": 0}, "n=0: pass the columns of B"),
+        ({"products": 0}, "products=0: pass how many"),
+        ({"products": 1.5}, "products=1.5: pass how many"),
     ],
 )
 def test_bad_input_is_refused(keywords, message):
