@@ -163,6 +163,9 @@ def test_everything_is_drawn(plans, measured, monkeypatch):
         assert isinstance(item, Drawing | Table)
         assert len(item.data)
         assert item.caption
+    large = frame.assign(nnz=20_000_000, preprocess_us=3e6)
+    caption = planner.draw(large, pd.DataFrame(), n=0)["planning"].caption
+    assert "takes 1.50 s for so many; wanted: 1 s" in caption
     errors = items["errors"].data.set_index("kernel")
     assert errors["within 5 %"].max() == 0
     assert errors["within 10 %"].min() == 1
