@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,10 @@ import pytest
 from asyncsparse_lab.cli import main
 from asyncsparse_lab.gpu import device
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.edge_cases import EdgeCase
+from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
+from asyncsparse_lab.spmm.variants import VARIANTS, Variant
+from asyncsparse_lab.spmm.verify import CaseOutcome
 from asyncsparse_lab.studies import provenance, verify
 from asyncsparse_lab.studies.base import Case
 
@@ -96,3 +101,33 @@ def test_without_a_gpu_the_exit_code_is_3(capsys: pytest.CaptureFixture[str]) ->
         pytest.skip("this machine has a GPU")
     assert run() == 3
     assert capsys.readouterr().err.startswith("asyncsparse: ")
+
+
+@pytest.mark.parametrize(("fault", "code"), [(None, 0), ("C[0, 0] is nan", 1)])
+def test_what_the_sanitizer_watches(
+    fault: str | None,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every tile on the small cases, with the conversion on the GPU."""
+    seen: list[tuple[str, set[str], object]] = []
+
+    def verify_build(
+        variant: Variant, dtype_out: str, suite: list[EdgeCase], *rest: object
+    ) -> list[CaseOutcome]:
+        seen.append((str(variant.params), {case.scope for case in suite}, rest[-1]))
+        return [CaseOutcome("one", 0.0, 1e-3, 9, fault, {}, None, None, None)]
+
+    pool = SimpleNamespace(set_allocator=lambda allocator: None)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=pool))
+    monkeypatch.setattr(device, "require_gpu", lambda: SimpleNamespace(slug="nvidia-h200"))
+    monkeypatch.setattr("asyncsparse_lab.spmm.verify.verify_build", verify_build)
+    assert run("--small", "--variant", "wcsr-pipelined") == code
+    builds = verify.small_builds(VARIANTS["wcsr-pipelined"])
+    assert [params for params, _, _ in seen] == [str(build.variant.params) for build in builds]
+    assert all(scopes == {"small"} for _, scopes, _ in seen)
+    assert all(makers is ON_THE_GPU for _, _, makers in seen)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(builds)
+    assert all("height=" in line and line.endswith(fault or "right") for line in lines)
