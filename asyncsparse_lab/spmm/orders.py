@@ -1,7 +1,7 @@
 r"""Orders of A's rows in which rows that share columns stand in one window.
 
 A window gathers a row of B for each column with a non-zero in it, so an order is the better the
-fewer columns the windows have in it, all together.  An order depends on the pattern of A alone, and
+fewer columns its windows have, all together.  An order depends on the pattern of A alone, and
 is the same each time.
 
 By similarity, rows are sorted by :data:`KEYS` keys.  With a ranking :math:`\pi` of the columns, a
@@ -35,6 +35,7 @@ ORDERS: Final = {
     "cuthill-mckee": CUTHILL_MCKEE,
 }
 """Name of an order to its code, the option ``row_order`` of a kernel."""
+NAMES: Final = {code: name for name, code in ORDERS.items()}
 
 KEYS: Final = 3
 
@@ -72,7 +73,7 @@ def row_order(A: csr_array, code: int) -> IntArray:
         return _by_similarity(A)
     if code == CUTHILL_MCKEE:
         return _by_bandwidth(A)
-    raise InputError(f"row_order={code}: use {', '.join(f'{c} ({n})' for n, c in ORDERS.items())}")
+    raise InputError(f"row_order={code}: use {', '.join(f'{c} ({n})' for c, n in NAMES.items())}")
 
 
 def orders_of(shape: tuple[int, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.spmm import plan_works as works
 from asyncsparse_lab.spmm.cost import Work
 from asyncsparse_lab.spmm.geometry import ALIGNMENT_BYTES
-from asyncsparse_lab.spmm.orders import AS_STORED, ORDERS
+from asyncsparse_lab.spmm.orders import AS_STORED, NAMES
 from asyncsparse_lab.spmm.plan_works import IntArray, Problem
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 
@@ -38,8 +38,6 @@ NEAR_OPTIMAL: Final = 1.15
 
 WINDOW_LIMITS: Final = (-1, 0, 1024)
 """Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 1024."""
-
-ORDER_NAMES: Final = {code: name for name, code in ORDERS.items()}
 
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536
@@ -68,7 +66,7 @@ def kernel_name(contender: Contender) -> str:
 def order_name(contender: Contender) -> str:
     """Return the name of a contender's order of A's rows; empty where they are as stored."""
     code = int(contender.params.get("row_order", AS_STORED))
-    return "" if code == AS_STORED else ORDER_NAMES[code]
+    return "" if code == AS_STORED else NAMES[code]
 
 
 def work_of(name: str, params: Params, problem: Problem) -> tuple[Work, int]:
