@@ -188,12 +188,12 @@ def test_the_pattern_decides():
 
 
 def hidden_groups():
-    """Return 32 groups of 64 rows that share 500 of 8000 columns, no two next to each other."""
+    """Return 16 groups of 64 rows that share 200 of 3000 columns, no two next to each other."""
     rng = np.random.default_rng(0)
-    groups = [rng.permutation(8000)[:500] for _ in range(32)]
-    columns = np.concatenate([np.sort(groups[row % 32]) for row in range(2048)])
-    pointer = 500 * np.arange(2049)
-    return csr_array((np.ones(len(columns)), columns, pointer), shape=(2048, 8000))
+    groups = [rng.permutation(3000)[:200] for _ in range(16)]
+    columns = np.concatenate([np.sort(groups[row % 16]) for row in range(1024)])
+    pointer = 200 * np.arange(1025)
+    return csr_array((np.ones(len(columns)), columns, pointer), shape=(1024, 3000))
 
 
 def test_another_order_is_looked_at_for_many_products_only():
@@ -203,7 +203,7 @@ def test_another_order_is_looked_at_for_many_products_only():
     found = candidates(A, 512, products=10**6)
     best, stored = found[0], next(one for one in found if not one.order)
     assert (best.label, best.contender.params["row_order"]) == ("wcsr-pipelined, similarity", 1)
-    assert best.predicted_us < 0.5 * stored.predicted_us
+    assert best.predicted_us < 0.8 * stored.predicted_us
     saved = stored.predicted_us - best.predicted_us
     assert best.ordering_us > 0
     assert best.paid_after(found) == pytest.approx(best.ordering_us / saved)
