@@ -18,7 +18,8 @@ from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.plan_rates import Rates, load_rates, rates_text
 
 MODULES: Final = (
-    "builds", "cost", "plan_models", "plan_schedule", "plan_structure", "plan_works", "planner",
+    "builds", "cost", "orders", "plan_models", "plan_schedule", "plan_structure", "plan_works",
+    "planner",
 )  # fmt: skip
 """Whose code decides what is chosen; a kernel's own module is in the kernel's hash."""
 
