@@ -25,6 +25,7 @@ from asyncsparse_lab.spmm.contender import Contender, Prepared
 from asyncsparse_lab.spmm.cost import predict
 from asyncsparse_lab.spmm.orders import orders_of
 from asyncsparse_lab.spmm.plan_checks import check_columns, check_products
+from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import (
     LIBRARIES,
     configurations,
@@ -221,7 +222,8 @@ class Auto:
     def prepare(self, product: Product) -> Prepared:
         """Plan, and prepare the best candidate that this machine can run.
 
-        ``params["chosen"]`` names it; ``preprocess_us`` has the time of planning in it.
+        ``params["chosen"]`` names it, and ``params["planner"]`` who chose; ``preprocess_us`` has
+        the time of planning in it.
 
         Raises
         ------
@@ -251,6 +253,7 @@ class Auto:
                 **choice.contender.params,
                 **prepared.params,
                 "chosen": kernel_name(choice.contender),
+                "planner": plan_hash(self.rates),
             },
         )
 

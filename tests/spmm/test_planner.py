@@ -15,6 +15,7 @@ from asyncsparse_lab.spmm.builds import all_builds
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.cost import HBM, HIDDEN, IMBALANCE, L2, Work, predict
 from asyncsparse_lab.spmm.orders import SIMILARITY, row_order
+from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import MODELS, configurations, variant_of, work_of
 from asyncsparse_lab.spmm.plan_rates import Coefficients, Rates, load_rates, rates_text, read_rates
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
@@ -372,7 +373,8 @@ def test_auto_passes_over_who_refuses(planned):
         Toy("fourth"),
     )
     prepared = Auto().prepare(product)
-    assert prepared.params == {"stages": 3, "padded": False, "chosen": "third"}
+    found = {"stages": 3, "padded": False, "chosen": "third", "planner": plan_hash()}
+    assert prepared.params == found
     assert prepared.preprocess_us > 5.0  # planning is part of it
 
 
