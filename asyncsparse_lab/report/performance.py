@@ -16,22 +16,23 @@ _HEAD: Final = """\
 # Performance
 
 Written by `asyncsparse reproduce` from the records of the study `bcsr-beyond`: do not edit. Times
-are medians with cold L2, of products whose output has the input's type. A kernel's floor is the
-longest of three times, each at a rate that was measured on the same GPU: the bytes that its tiles
-load from L2, by independent TMA reads; the operations of its blocks, on tensor cores; A's blocks,
-B and C once, through HBM. Loads and stores share L2, which each of the three leaves out, so the
-kernel without its products is the nearer floor; it was measured too. Dense is cuBLAS in the same
+are medians with cold L2, of products whose output has the input's type. Dense is cuBLAS in the same
 case, with the same types and layout.
+
+A kernel's floor is the longer of two times. *Loads and stores* is measured in the same case: the
+kernel's producer alone moves the same bytes of A, B and C between memory and shared memory, in the
+same tiles and order, and waits for no product. What L2 and HBM need for loads beside stores is in
+it, whichever of them binds. *Tensor cores* is the operations of the stored blocks at the measured
+rate. It is a floor of these tiles in this order, not of every kernel that could be written.
 """
 _COLUMNS: Final = (
     ("kernel", "{}"),
     ("measured, us", "{:.1f}"),
     ("times dense", "{:.2f}"),
-    ("floor, us", "{:.1f}"),
+    ("loads and stores, us", "{:.1f}"),
+    ("tensor cores, us", "{:.1f}"),
     ("share of the floor", "{:.0%}"),
     ("bound by", "{}"),
-    ("without products, us", "{:.1f}"),
-    ("share of that", "{:.0%}"),
 )
 
 

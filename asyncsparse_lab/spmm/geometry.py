@@ -122,18 +122,20 @@ def persistent_geometry(constants: Constants) -> Geometry:
     return replace(ring_geometry(constants), persistent=True)
 
 
-def overlap_geometry(constants: Constants, tile_columns: int = 0, a_blocks: int = 1) -> Geometry:
+def overlap_geometry(constants: Constants) -> Geometry:
     """Return the geometry of a persistent ring through which C leaves.
 
-    By default two consumers have WGMMA_N columns of a block row each.
+    Two consumers have WGMMA_N columns of a block row each, in STAGES slots of their own; blocks of
+    A have one slot more.
     """
-    tile_columns = tile_columns or CONSUMERS * constants["WGMMA_N"]
-    slot_bytes = 2 * BLOCK * (a_blocks * BLOCK + tile_columns)
+    tile_columns = CONSUMERS * constants["WGMMA_N"]
+    stages = constants["STAGES"]
+    slots_bytes = 2 * BLOCK * ((stages + 1) * BLOCK + stages * tile_columns)
     return Geometry(
         threads=384,
         tile_columns=tile_columns,
         slice_columns=64,
-        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
+        shared_bytes=slots_bytes + ALIGNMENT_BYTES,
         persistent=True,
         stores_by_tma=True,
         schedules=True,
@@ -142,8 +144,14 @@ def overlap_geometry(constants: Constants, tile_columns: int = 0, a_blocks: int 
 
 def paired_geometry(constants: Constants) -> Geometry:
     """Return the geometry of the same where each consumer has a block row, in the same columns."""
-    geometry = overlap_geometry(constants, tile_columns=constants["WGMMA_N"], a_blocks=CONSUMERS)
-    return replace(geometry, pairs=True)
+    wgmma_n = constants["WGMMA_N"]
+    slot_bytes = 2 * BLOCK * (CONSUMERS * BLOCK + wgmma_n)
+    return replace(
+        overlap_geometry(constants),
+        tile_columns=wgmma_n,
+        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
+        pairs=True,
+    )
 
 
 def window_geometry(constants: Constants) -> Geometry:

@@ -44,6 +44,7 @@ OUTPUT_TYPES = ("bfloat16", "float32")
 PROBE_CONSTANTS = (
     "DEBUG_DELAYS",
     "INSTRUMENT",
+    "MOVE_ONLY",
     "SKIP_LOAD",
     "SKIP_PRODUCT",
     "SKIP_STORE",

@@ -1,17 +1,16 @@
 r"""BCSR beyond the article: stores and loads of different tiles overlapped, rows matched in pairs.
 
-What a kernel must move from L2 to shared memory follows from its tile.  For every column tile of
-C a block of A is read once, and its 64 rows of B at the tile's width; a pair of block rows reads
-the slices that both need once.  With b blocks and N columns, in bytes:
+The floor of a kernel is the longer of two times.  One is measured in the same case: its producer
+alone, which loads the same blocks of A and rows of B and stores the same tiles of C, in the same
+order and with as many bytes on their way, but waits for no product and hands nothing over: a slot
+is loaded again as soon as it has landed, and C is whatever lies there.  So it holds what L2 and HBM
+need for loads beside stores, whichever of them binds.  The other is the operations of the stored
+blocks at the measured rate of the tensor cores.  It is a floor of the tiles and of their order, not
+of all kernels that could be written.
 
-* opt3 and overlap, tiles of 64 x 512: :math:`b \lceil N/512 \rceil (64 \cdot 64 + 64 \cdot 512) 2`
-* paired, 2 x 64 x 256: :math:`\lceil N/256 \rceil (b \cdot 64 \cdot 64 + s \cdot 64 \cdot 256) 2`,
-  where s is the number of steps, the block columns in the unions of the pairs.
-
-The floor of a kernel is the longest of three times at measured rates: these bytes from L2, the
-operations of its blocks, and A's blocks, B and C once through HBM.  The probes run one chain of
-the kernel alone: its loads, its products, or its stores.  A kernel that overlaps all three
-perfectly would take as long as the longest: that is what a step of the ladder is predicted to win.
+The other probes run one chain of the kernel alone: its loads, its products, or its stores.  A
+kernel that overlaps all three perfectly would take as long as the longest: that is what a step of
+the ladder is predicted to win.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from asyncsparse_lab.gpu.compile import KernelBuild
-    from asyncsparse_lab.spmm.product import Product
 
 STUDY: Final = "bcsr-beyond"
 COLUMNS: Final = 4096
@@ -44,10 +41,12 @@ CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
     "products": ("SKIP_LOAD", "SKIP_STORE"),
     "stores": ("SKIP_LOAD", "SKIP_PRODUCT"),
 }
-"""What is left out where one part of a kernel runs alone."""
-MOVES: Final = "loads with stores"
-PROBES: Final = {**CHAINS, MOVES: ("SKIP_PRODUCT",)}
-"""All that is measured beside the kernels: each part alone, and all that moves without products."""
+"""Constants of the builds in which one part of a kernel runs alone: what is left out."""
+MOVES: Final = "loads and stores"
+PROBES: Final = {**CHAINS, MOVES: ("MOVE_ONLY",)}
+"""All that is measured beside the kernels: each part alone, and the producer alone."""
+TILES_OF: Final = {"bcsr-opt3": "bcsr-overlap"}
+"""Whose producer moves a kernel's bytes, where that is another: these have the same tiles."""
 
 
 def cases() -> list[Case]:
@@ -106,35 +105,13 @@ def measure(case: Case) -> list[Record]:
     """Measure the kernels beside dense cuBLAS, and each chain of the new ones alone."""
     from asyncsparse_lab.baselines import BASELINES
     from asyncsparse_lab.studies.spmm_cases import measure_case
-    from asyncsparse_lab.studies.spmm_common import time_probe, with_results
+    from asyncsparse_lab.studies.spmm_common import time_probe
 
     steps = kernels_of(case)
     dense = [BASELINES["cublas-dense"]]
     measured = measure_case(STUDY, case, steps, dense, seconds=0.1, **case.params)
     probes = [probe for step in steps for probe in _probes(step)]
-    records = measured.records + [
-        time_probe(probe, measured.product, STUDY, case) for probe in probes
-    ]
-    loaded = loaded_bytes(measured.product)
-    return with_results(records, lambda record: {"l2_bytes": loaded[record.variant]})
-
-
-def loaded_bytes(product: Product) -> dict[str, int]:
-    """Return the bytes from L2 to shared memory that each kernel's tiles ask for."""
-    from asyncsparse_lab.formats import BCSR
-    from asyncsparse_lab.spmm.pairs import pair_schedule
-
-    matrix = BCSR.from_csr(product.A, (BLOCK, BLOCK))
-    blocks = len(matrix.block_col_idx)
-    steps = len(pair_schedule(matrix.block_row_ptr, matrix.block_col_idx)[1])
-    found = {}
-    for name in KERNELS:
-        geometry = VARIANTS[name].launch_geometry
-        column_tiles = -(-product.n // geometry.tile_columns)
-        slices = steps if geometry.pairs else blocks
-        values = BLOCK * (blocks * BLOCK + slices * geometry.tile_columns)
-        found[name] = 2 * column_tiles * values
-    return found
+    return measured.records + [time_probe(probe, measured.product, STUDY, case) for probe in probes]
 
 
 def draw(

@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asyncsparse_lab.studies.base import Drawing, Table
-from asyncsparse_lab.studies.bcsr_beyond import CHAINS, KERNELS, MOVES, PROBES
-from asyncsparse_lab.studies.rooflines import BLOCK_BYTES, ceilings_for
+from asyncsparse_lab.studies.bcsr_beyond import CHAINS, KERNELS, MOVES, PROBES, TILES_OF
+from asyncsparse_lab.studies.rooflines import ceilings_for
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from asyncsparse_lab.studies.ceilings import MeasuredCeilings
-
-_OUTPUT_BYTES: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
-
 
 def chain_times(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the time of each chain alone, by case and variant, in microseconds."""
+    """Return the time of each probe, by case and variant, in microseconds."""
+    constants = {name for made in PROBES.values() for name in made}
     found: dict[tuple[str, str], dict[str, float]] = {}
     for _, row in rows[rows["role"] == "probe"].iterrows():
-        skipped = {
-            name.removeprefix("params.").upper()
-            for name in rows.columns
-            if name.startswith("params.skip_") and row[name] == 1
-        }
-        for chain, left_out in PROBES.items():
-            if skipped == set(left_out):
+        made = {name for name in constants if row.get(f"params.{name.lower()}") == 1}
+        for chain, own in PROBES.items():
+            if made == set(own):
                 times = found.setdefault((row["case"], row["variant"]), {})
                 times[chain] = float(row["median_us"])
     return found
-
-
-def floor_parts(row: Any, ceilings: MeasuredCeilings) -> dict[str, float]:
-    """Return what each resource takes for a kernel's work at its measured rate, in microseconds.
-
-    L2: the bytes that its tiles load; tensor cores: the operations of the stored blocks; HBM: A's
-    blocks, B and C once.
-    """
-    n, blocks = float(row["n"]), float(row["result.blocks"])
-    hbm = blocks * BLOCK_BYTES + 2 * row["k"] * n + _OUTPUT_BYTES[row["dtype_out"]] * row["m"] * n
-    return {
-        "L2": row["result.l2_bytes"] / ceilings.tma_bytes_per_s * 1e6,
-        "tensor cores": 2 * 64 * 64 * blocks * n / ceilings.mma_flops_per_s * 1e6,
-        "HBM": hbm / ceilings.hbm_bytes_per_s * 1e6,
-    }
 
 
 def floors(rows: pd.DataFrame) -> Table:
@@ -54,36 +32,33 @@ def floors(rows: pd.DataFrame) -> Table:
     import pandas as pd
 
     ceilings = ceilings_for(rows)
-    chains = chain_times(rows)
+    rate = ceilings.mma_flops_per_s if ceilings else np.nan
+    probes = chain_times(rows)
     lines = []
     for case, own in rows[rows["role"] != "probe"].groupby("case", sort=False):
         dense = own.loc[own["variant"] == "dense", "median_us"]
         for name in KERNELS:
+            moved = probes.get((str(case), TILES_OF.get(name, name)), {}).get(MOVES, np.nan)
             for _, row in own[own["variant"] == name].iterrows():
-                parts = floor_parts(row, ceilings) if ceilings else {}
-                bound = max(parts, key=lambda part: parts[part], default=None)
-                floor = parts[bound] if bound else np.nan
-                moves = chains.get((str(case), name), {}).get(MOVES, np.nan)
+                flops = 2 * 64 * 64 * float(row["result.blocks"]) * float(row["n"])
+                parts = pd.Series({MOVES: moved, "tensor cores": flops / rate * 1e6})
                 lines.append(
                     {
                         "case": case,
                         "kernel": name,
                         "measured, us": row["median_us"],
                         "times dense": dense.iloc[0] / row["median_us"] if len(dense) else np.nan,
-                        "floor, us": floor,
-                        "share of the floor": floor / row["median_us"],
-                        "bound by": bound,
-                        "without products, us": moves,
-                        "share of that": moves / row["median_us"],
+                        **{f"{part}, us": time for part, time in parts.items()},
+                        "share of the floor": parts.max() / row["median_us"],
+                        "bound by": parts.idxmax() if parts.notna().any() else None,
                     }
                 )
     return Table(
         pd.DataFrame(lines),
-        "Cold L2; output of the input's type. The floor is the longest of three times at measured "
-        "rates: the bytes of the kernel's tiles from L2 by independent TMA reads, the operations "
-        "of its blocks on tensor cores, and A's blocks, B and C once through HBM. Without "
-        "products: the same kernel with its loads and stores alone, what moving takes when both "
-        "share L2.",
+        "Cold L2; output of the input's type. The floor is the longer of two times: the loads and "
+        "stores of the kernel's tiles in its order, by a producer alone that waits for no product "
+        "(measured in the same case), and the operations of its blocks on tensor cores at their "
+        "measured rate. Opt3 has the tiles of overlap.",
     )
 
 

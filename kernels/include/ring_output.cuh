@@ -4,6 +4,7 @@
 // accumulators down there and TMA stores them while the other slots already fill for the next tile.
 #pragma once
 
+#include "registers.cuh"
 #include "ring_stage.cuh"
 
 #ifndef SKIP_PRODUCT
@@ -12,8 +13,11 @@
 #ifndef SKIP_STORE
 #define SKIP_STORE 0
 #endif
-
-static_assert(STAGES > CONSUMERS, "the next tile needs a slot beside the one that each holds");
+// A probe: the producer alone, which loads a slot again as soon as it has landed and stores tiles
+// of C from whatever lies in the slots. What the same bytes take when nothing waits for a product.
+#ifndef MOVE_ONLY
+#define MOVE_ONLY 0
+#endif
 
 // In how many parts a consumer's 64 x WGMMA_N of C goes through slots of this size.
 __device__ constexpr int output_parts(int slot_bytes) {
@@ -24,7 +28,8 @@ __device__ constexpr int output_parts(int slot_bytes) {
 
 enum class Kind : int32_t { multiply, output, done };
 
-// What a slot holds; written by the producer before the slot's full barrier, read after it.
+// What a slot holds; written by the producer before the slot's full barrier, read after it by all
+// threads of the consumers. Each of them gives the slot back itself: no write overtakes a read.
 struct Work {
   Kind kind;
   int32_t consumers;  // bit c: consumer c multiplies from it, or lays its C down there
@@ -33,55 +38,96 @@ struct Work {
   int32_t first_column;
 };
 
-// Offers the next slot without bytes to come; `describe(slot)` tells the consumers what it is for.
-template <class Describe>
-__device__ __forceinline__ void hand_out(Ring& ring, RingPosition<STAGES>& position,
-                                         Describe describe) {
-  wait_empty(ring, position);
-  describe(position.slot);
-  mbarrier_arrive(&ring.full[position.slot]);
-  position.advance();
-}
+// Slots that are filled and read in turn, by the producer and those who read all of them.
+struct SlotRing {
+  uint64_t full[STAGES];
+  uint64_t empty[STAGES];
+  Work work[STAGES];
 
-// A slot goes back when every warp of every consumer has arrived: each reads the slot's Work.
-constexpr int CONSUMER_WARPS = WARPGROUP_THREADS / WARP_THREADS;
-constexpr int SLOT_RELEASES = CONSUMERS * CONSUMER_WARPS;
+  // By one thread; a slot goes back when `readers` threads have arrived.
+  __device__ __forceinline__ void initialise(int readers) {
+    for (int slot = 0; slot < STAGES; ++slot) {
+      mbarrier_init(&full[slot], 1);
+      mbarrier_init(&empty[slot], readers);
+    }
+  }
 
-// A consumer warpgroup's dealings with the ring. It holds at most one slot with C in it, which it
-// gives back once TMA has read it; it looks at that one step later, so that nobody waits for a
-// store.
+  // Waits until the producer may fill the slot: a fresh one counts as empty.
+  __device__ __forceinline__ void wait_free(const RingPosition<STAGES>& position) {
+    uint64_t* barriers = MOVE_ONLY != 0 ? full : empty;
+    mbarrier_wait(&barriers[position.slot], position.parity ^ 1);
+  }
+
+  // Offers the slot without bytes to come.
+  __device__ __forceinline__ void hand_out(const RingPosition<STAGES>& position, const Work& what) {
+    wait_free(position);
+    work[position.slot] = what;
+    mbarrier_arrive(&full[position.slot]);
+  }
+
+  // Tells the readers that nothing follows; a producer alone waits for what is on its way.
+  __device__ __forceinline__ void close(RingPosition<STAGES> position) {
+    for (int slot = 0; slot < (MOVE_ONLY != 0 ? STAGES : 1); ++slot) {
+      hand_out(position, {Kind::done});
+      position.advance();
+    }
+    if constexpr (MOVE_ONLY != 0) tma_store_wait();
+  }
+};
+
+// A consumer warpgroup's dealings with the ring that it reads. It holds at most one slot with C in
+// it, which it gives back once TMA has read it; it looks at that one step later, so that nobody
+// waits for a store.
 struct Consumer {
-  Ring& ring;
+  const BcsrArguments& arguments;
+  SlotRing& ring;
   int index = threadIdx.x / WARPGROUP_THREADS - 1;
   bool leads = threadIdx.x % WARPGROUP_THREADS == 0;  // the thread that stores
   int held = -1;
 
-  __device__ __forceinline__ bool takes_part(const Work& work) const {
-    return (work.consumers >> index & 1) != 0;
+  // Takes slots in turn until there are no more. `stage_of(slot)`: where C may be laid down;
+  // `multiply(accumulators, slot)` adds what lies there, and returns when it has been read.
+  template <int PARTS, class StageOf, class Multiply>
+  __device__ __forceinline__ void run(StageOf stage_of, Multiply multiply) {
+    float accumulators[WGMMA_N / 2] = {};
+    RingPosition<STAGES> position;
+    while (true) {
+      int slot = position.slot;
+      mbarrier_wait(&ring.full[slot], position.parity);
+      position.advance();
+      const Work work = ring.work[slot];
+      if (work.kind == Kind::done) break;
+      if ((work.consumers >> index & 1) == 0) {
+        release(slot);
+      } else if (work.kind == Kind::multiply) {
+        multiply(accumulators, slot);
+        release(slot);
+      } else {
+        store_part<PARTS>(accumulators, work, stage_of(slot), slot);
+      }
+    }
+    if (leads) tma_store_wait();
   }
 
-  // Gives back a slot that this warp has read, and first what the warpgroup holds: a run of slots
-  // once round the ring would wait for it.
+  // Gives back a slot that this thread has read, and first what the warpgroup holds: a run of
+  // slots once round the ring would wait for it.
   __device__ __forceinline__ void release(int slot) {
     release_output();
-    __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[slot]);
+    mbarrier_arrive(&ring.empty[slot]);
   }
 
-  // Arrives for all four warps: they met before the store began.
   __device__ __forceinline__ void release_output() {
     if (!leads || held < 0) return;
     tma_store_wait_read();
-    mbarrier_arrive_many(&ring.empty[held], CONSUMER_WARPS);
+    mbarrier_arrive(&ring.empty[held]);
     held = -1;
   }
 
   // Lays a part of the accumulators down in the slot and starts its store; the last part zeroes
-  // them all.
+  // them all. The thread that stores arrives later.
   template <int PARTS>
-  __device__ __forceinline__ void store_part(const BcsrArguments& arguments,
-                                             float (&accumulators)[WGMMA_N / 2], const Work& work,
-                                             uint32_t stage, int slot, int32_t first_column) {
+  __device__ __forceinline__ void store_part(float (&accumulators)[WGMMA_N / 2], const Work& work,
+                                             uint32_t stage, int slot) {
     constexpr int COUNT = WGMMA_N / 2 / PARTS;  // accumulators of one part
     static_assert(PARTS <= 4);
     release_output();
@@ -95,23 +141,31 @@ struct Consumer {
     fence_async_proxy();
     warpgroup_sync(1 + index);
     if (leads && SKIP_STORE == 0)
-      store_stage<WGMMA_N / PARTS>(&arguments.c_map, stage, work.first_row, first_column);
+      store_stage<WGMMA_N / PARTS>(&arguments.c_map, stage, work.first_row, work.first_column);
     held = slot;
+    if (!leads) mbarrier_arrive(&ring.empty[slot]);
     if (work.part == PARTS - 1) {
 #pragma unroll
       for (int i = 0; i < WGMMA_N / 2; ++i) accumulators[i] = 0.f;
     }
   }
-
-  __device__ __forceinline__ void finish() const {
-    if (leads) tma_store_wait();
-  }
 };
 
-// Tiles from a counter that all CTAs share: the first is the CTA's own number, so that nobody waits
-// at the start.
-__device__ __forceinline__ int32_t next_tile(const BcsrArguments& arguments) {
-  return atomicAdd(&arguments.counters[0], 1) + static_cast<int32_t>(gridDim.x);
+// Calls visit(task, first column) for the tiles that this CTA draws: from a counter that all share,
+// the first by the CTA's own number, so that nobody waits at the start. All tasks of some columns
+// come before the next columns, whose rows of B then stay in L2.
+template <int COLUMNS, class Visit>
+__device__ __forceinline__ void draw_tiles(const BcsrArguments& arguments, int64_t task_count,
+                                           Visit visit) {
+  int32_t tasks = static_cast<int32_t>(task_count);
+  int32_t tiles = tasks * static_cast<int32_t>((arguments.n + COLUMNS - 1) / COLUMNS);
+  int32_t index = blockIdx.x;
+  while (index < tiles) {
+    // The next tile's number is asked for now, and is there when this tile's loads are issued.
+    int32_t upcoming = atomicAdd(&arguments.counters[0], 1) + static_cast<int32_t>(gridDim.x);
+    visit(index % tasks, index / tasks * COLUMNS);
+    index = upcoming;
+  }
 }
 
 // The last CTA to finish zeroes the counters for the next launch.
@@ -119,5 +173,25 @@ __device__ __forceinline__ void finish_tiles(const BcsrArguments& arguments) {
   if (atomicAdd(&arguments.counters[1], 1) == static_cast<int32_t>(gridDim.x) - 1) {
     arguments.counters[0] = 0;
     arguments.counters[1] = 0;
+  }
+}
+
+// A CTA's warpgroups take their roles; `initialise` and `produce` are for one thread.
+template <class Initialise, class Produce, class Consume>
+__device__ __forceinline__ void part_roles(const BcsrArguments& arguments, Initialise initialise,
+                                           Produce produce, Consume consume) {
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&arguments.a_map);
+    prefetch_tensor_map(&arguments.b_map);
+    initialise();
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x < WARPGROUP_THREADS) {
+    release_registers<40>();
+    if (threadIdx.x == 0) produce();
+  } else {
+    claim_registers<232>();
+    if constexpr (MOVE_ONLY == 0) consume();
   }
 }
