@@ -14,7 +14,7 @@ from asyncsparse_lab.records import read_study
 from asyncsparse_lab.studies import provenance, suite
 
 from ..matrices.conftest import cache, pack, site
-from .test_suite import pretended
+from .test_suite_measured import pretended
 
 NAMES = ("bcsstk30", "bcsstk31", "bcsstk32")
 MTX = b"%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 4\n2 1 1\n3 3 5\n"
