@@ -191,20 +191,10 @@ __device__ __forceinline__ void place_column(const ConvertArguments& g, int64_t 
   g.column_index[slot] = rank < g.counts[window] ? g.columns[begin + rank] : -1;
 }
 
-// The columns of A of a task's first stored columns, from its window's `first` on.
-__device__ __forceinline__ void place_leading(const ConvertArguments& g, int32_t window,
-                                              int64_t place, int32_t first, int32_t length) {
-  const int32_t begin = g.indptr[int64_t{window} * g.height];
-  const int32_t left = g.counts[window] - first;
-  const int32_t there = length < left ? length : left;
-  for (int32_t i = 0; i < LEADING; ++i)
-    g.leading_indices[place * LEADING + i] = i < there ? g.columns[begin + first + i] : -1;
-}
-
-// One window as tasks, longest first: pieces of the limit in the order of the windows, then what
-// is left of each, in the order of its length. Where a window's tasks go is counted over all
+// A window as tasks, longest first: pieces of the limit in the order of the windows, then what is
+// left of each, in the order of its length. A warp a window; where its tasks go is counted over all
 // windows, which is quadratic in their number, and little beside the rest for all but huge ones.
-__device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t window) {
+__device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t first_window) {
   __shared__ int2 others[FILL_THREADS];  // whole pieces, and what is left; -1: nothing
   const auto pieces_of = [&](int32_t w) {
     const int32_t count = padded(g, g.counts[w]);
@@ -212,11 +202,13 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
     const int32_t left = count - whole * g.task_limit;
     return make_int2(whole, left == 0 && whole != 0 ? -1 : left);
   };
+  const int32_t lane = threadIdx.x % WARP_THREADS;
+  const int32_t window = first_window + threadIdx.x / WARP_THREADS;
   const bool there = window < g.windows;
   const int2 own = there ? pieces_of(window) : make_int2(0, 0);
-  int64_t whole_before = 0;
-  int64_t wholes = 0;
-  int64_t longer = 0;
+  int32_t whole_before = 0;
+  int32_t wholes = 0;
+  int32_t longer = 0;
   int32_t split_before = 0;
   int32_t slots_before = 0;
   for (int32_t first = 0; first < g.windows; first += FILL_THREADS) {
@@ -225,7 +217,7 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
     others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
     __syncthreads();
     const int32_t count = g.windows - first < FILL_THREADS ? g.windows - first : FILL_THREADS;
-    for (int32_t i = 0; i < count; ++i) {
+    for (int32_t i = lane; i < count; i += WARP_THREADS) {
       const int2 other = others[i];
       const bool earlier = first + i < window;
       wholes += other.x;
@@ -239,10 +231,21 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
     }
   }
   if (!there) return;
+  const auto over_lanes = [](int32_t own_sum) { return __reduce_add_sync(0xffffffffu, own_sum); };
+  whole_before = over_lanes(whole_before);
+  wholes = over_lanes(wholes);
+  longer = over_lanes(longer);
+  split_before = over_lanes(split_before);
+  slots_before = over_lanes(slots_before);
   const int32_t pieces = own.x + (own.y >= 0);
   const int64_t begin = g.pointer[window];
-  const auto write = [&](int64_t place, int32_t piece, int32_t length) {
+  const auto place_of = [&](int32_t piece) {
+    return int64_t{piece < own.x ? whole_before + piece : wholes + longer};
+  };
+  for (int32_t piece = lane; piece < pieces; piece += WARP_THREADS) {
+    const int64_t place = place_of(piece);
     const int64_t first = begin + int64_t{piece} * g.task_limit;
+    const int32_t length = piece < own.x ? g.task_limit : own.y;
     switch (g.task_kind) {
       case BLOCK_ROWS: static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window}; break;
       case WINDOWS:
@@ -252,17 +255,28 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t w
       default:
         static_cast<WindowTask*>(g.tasks)[place] = {
             first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
-        place_leading(g, window, place, piece * g.task_limit, length);
     }
-  };
-  for (int32_t piece = 0; piece < own.x; ++piece) write(whole_before + piece, piece, g.task_limit);
-  if (own.y >= 0) write(wholes + longer, own.x, own.y);
-  if (pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
+  }
+  if (lane == 0 && pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
+  if (g.task_kind != WINDOWS_IN_SLOTS) return;
+  // The columns of A of each task's first stored columns.
+  const int32_t* const columns = g.columns + g.indptr[int64_t{window} * g.height];
+  const int32_t count = g.counts[window];
+  for (int32_t piece = 0; piece < pieces; ++piece) {
+    const int32_t first = piece * g.task_limit;
+    const int32_t length = piece < own.x ? g.task_limit : own.y;
+    const int32_t last = first + length < count ? first + length : count;
+    int32_t* const leading = g.leading_indices + place_of(piece) * LEADING;
+#pragma unroll
+    for (int32_t i = lane; i < LEADING; i += WARP_THREADS)
+      leading[i] = first + i < last ? __ldg(columns + first + i) : -1;
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(FILL_THREADS)
     convert_fill(const __grid_constant__ ConvertArguments g) {
-  const int64_t task_blocks = (g.windows + FILL_THREADS - 1) / FILL_THREADS;
+  constexpr int WARPS = FILL_THREADS / WARP_THREADS;
+  const int64_t task_blocks = (g.windows + WARPS - 1) / WARPS;
   const int64_t columns_from = g.entry_blocks;
   const int64_t tasks_from = columns_from + g.column_blocks;
   for (int64_t block = blockIdx.x; block < tasks_from + task_blocks; block += gridDim.x) {
@@ -273,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(FILL_THREADS)
       const int64_t slot = (block - columns_from) * FILL_THREADS + threadIdx.x;
       if (slot < g.pointer[g.windows]) place_column(g, slot);
     } else {
-      place_tasks(g, static_cast<int32_t>((block - tasks_from) * FILL_THREADS + threadIdx.x));
+      place_tasks(g, static_cast<int32_t>((block - tasks_from) * WARPS));
     }
   }
 }

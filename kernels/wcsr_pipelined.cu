@@ -97,7 +97,7 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, const 
   int64_t row = int64_t{tile.task.window} * HEIGHT + group % ROW_GROUPS * ROW_GROUP +
                 warp % (WARPGROUP_THREADS / WARP_THREADS) * WARP_OUTPUT_ROWS;
   store_rows(arguments, stages + warp * WARP_OUTPUT_BYTES, accumulators, row,
-             tile.first_column + group / ROW_GROUPS * WGMMA_N);
+             tile.first_column() + group / ROW_GROUPS * WGMMA_N);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_CTAS)

@@ -36,8 +36,8 @@ matching them would take longer than planning may."""
 NEAR_OPTIMAL: Final = 1.15
 """Neighbours are taken, too, where they need at most so many times the fewest possible steps."""
 
-WINDOW_LIMITS: Final = (-1, 0, 1024)
-"""Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 1024."""
+WINDOW_LIMITS: Final = (-1, 0, 768)
+"""Columns at which windows of the pipelined kernel may be cut: by its rule, never, at 768."""
 
 _THREADS_PER_SM: Final = 2048
 _REGISTERS_PER_SM: Final = 65_536

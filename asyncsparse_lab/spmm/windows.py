@@ -67,7 +67,7 @@ class DeviceWindows:
     def of_product(cls, product: Product, height: int, row_order: int = 0) -> DeviceWindows:
         """Convert a product's A on the GPU, or on the host where offsets need 64 bits.
 
-        Rows in another order than the stored one are put so on the host.
+        Rows are put into another order than the stored one on the host.
         """
         from asyncsparse_lab.spmm.convert import can_convert, windows_from_csr
 
@@ -85,7 +85,7 @@ class DeviceWindows:
         from asyncsparse_lab.spmm import orders
 
         order = orders.row_order(product.A, row_order)
-        windows = cls.from_csr(product.A[order], height, product.dtype_in)
+        windows = cls.of_product(product.with_matrix(product.A[order]), height)
         return replace(windows, rows=cupy.asarray(order.astype(np.int32)))
 
     @classmethod

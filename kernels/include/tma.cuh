@@ -34,6 +34,11 @@ __device__ __forceinline__ void bulk_load(uint32_t destination, const void* sour
       : "memory");
 }
 
+// Asks L2 for a stretch of memory and waits for nothing: aligned like a bulk load.
+__device__ __forceinline__ void bulk_prefetch(const void* source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void tma_store_2d(const TensorMap* map, uint32_t source, int32_t x,
                                              int32_t y) {
   asm volatile(

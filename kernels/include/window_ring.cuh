@@ -71,14 +71,17 @@ struct WindowRing {
 // What a CTA computes: a piece of a window, and one tile of columns.
 struct WindowTile {
   uint32_t index;  // of the task
-  WindowTask task;
   uint32_t column_tile;
-  int64_t first_column;  // of C
+  WindowTask task;
 
   __device__ __forceinline__ explicit WindowTile(const WindowArguments& arguments)
-      : index(blockIdx.x / arguments.column_tiles), task(arguments.tasks[index]) {
-    column_tile = blockIdx.x - index * arguments.column_tiles;
-    first_column = int64_t{column_tile} * TILE_COLUMNS;
+      : index(blockIdx.x / arguments.column_tiles),
+        column_tile(blockIdx.x - index * arguments.column_tiles),
+        task(arguments.tasks[index]) {}
+
+  // Of C.
+  __device__ __forceinline__ int64_t first_column() const {
+    return int64_t{column_tile} * TILE_COLUMNS;
   }
 };
 
@@ -121,7 +124,7 @@ struct Producer {
       : indices(arguments.window_col_idx + tile.task.first_column + held_row),
         columns(tile.task.columns),
         b_row_bytes(arguments.b_row_bytes) {
-    int64_t column = tile.first_column + chunk * 8;
+    int64_t column = tile.first_column() + chunk * 8;
     int64_t remaining = (arguments.n - column) * 2;
     bytes = remaining >= 16 ? 16 : remaining > 0 ? static_cast<uint32_t>(remaining) : 0;
     b = reinterpret_cast<const char*>(arguments.b + (bytes != 0 ? column : 0));
@@ -154,6 +157,18 @@ struct Producer {
   }
 };
 
+// What a task reads of A, and the indices, to L2 by one thread of one column tile; of long tasks
+// what comes first.
+__device__ __forceinline__ void prefetch_a(const WindowArguments& arguments,
+                                           const WindowTile& tile) {
+  constexpr int32_t MOST_COLUMNS = 512;
+  const WindowTask& task = tile.task;
+  int32_t columns = task.columns < MOST_COLUMNS ? task.columns : MOST_COLUMNS;
+  if (tile.column_tile != 0 || columns == 0) return;
+  bulk_prefetch(arguments.a + task.first_column * HEIGHT, columns * HEIGHT * 2);
+  bulk_prefetch(arguments.window_col_idx + task.first_column, columns * 4);
+}
+
 // What a producer warp does between its wait for a slot and the arrival of its copies bounds the
 // gather. So indices are read two stages ahead and handed to their lanes before the wait, and whole
 // stages have a path without conditions: ptxas computes the size of a copy that may have fewer than
@@ -165,6 +180,7 @@ __device__ __forceinline__ void produce(const WindowArguments& arguments, const 
   int32_t upcoming = leading.first;
   int32_t after = leading.second;
   bool is_cut = __any_sync(~0u, self.bytes % 16 != 0);
+  if (threadIdx.x == CONSUMER_THREADS) prefetch_a(arguments, tile);
   RingPosition<STAGES> position;
   for (int32_t done = 0; done < self.columns; done += TILE_K) {
     int32_t left = self.columns - done;
