@@ -4,20 +4,9 @@
 // accumulators down there and TMA stores them while the other slots already fill for the next tile.
 #pragma once
 
+#include "probe_parts.cuh"
 #include "registers.cuh"
 #include "ring_stage.cuh"
-
-#ifndef SKIP_PRODUCT
-#define SKIP_PRODUCT 0
-#endif
-#ifndef SKIP_STORE
-#define SKIP_STORE 0
-#endif
-// A probe: the producer alone, which loads a slot again as soon as it has landed and stores tiles
-// of C from whatever lies in the slots. What the same bytes take when nothing waits for a product.
-#ifndef MOVE_ONLY
-#define MOVE_ONLY 0
-#endif
 
 // In how many parts a consumer's 64 x WGMMA_N of C goes through slots of this size.
 __device__ constexpr int output_parts(int slot_bytes) {

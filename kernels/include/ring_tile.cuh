@@ -9,11 +9,6 @@
 #ifndef TRANSPOSED
 #define TRANSPOSED 0
 #endif
-// SKIP_LOAD, SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left
-// takes how long?
-#ifndef SKIP_LOAD
-#define SKIP_LOAD 0
-#endif
 
 static_assert(WGMMA_N >= 64, "B and C travel in rows of 128 bytes");
 static_assert(TILE_K == BLOCK, "a slot holds whole blocks of A");
