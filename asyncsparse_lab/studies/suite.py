@@ -5,7 +5,7 @@ libraries that offer nothing else.  All contenders are timed on a cold L2; the p
 the article's kernels, dense cuBLAS and the best of cuSPARSE on a warm one too.
 
 The *search* measures all configurations of our kernels that the planner may choose, on a dozen
-matrices; the few of :data:`CONFIGURATIONS` come from it and are measured on every matrix.
+matrices; the few of :func:`our_kernels` come from it and are measured on every matrix.
 
 Measured on the suites ``shared`` and ``dense1``; with ``asyncsparse measure suite --suite
 paper414`` on any other, as far as its matrices can be downloaded.
@@ -44,24 +44,10 @@ OUTPUTS: Final = ("bfloat16", "float32")
 SECONDS: Final = 0.02
 """For each contender; a fast one has its 32 samples by then, a slow one takes 10."""
 
-_TILE: Final = ("HEIGHT", "WGMMA_N", "COLUMN_GROUPS", "STAGES", "PRODUCERS", "MINIMUM_CTAS")
 PAPER: Final = ("bcsr-opt3", "wcsr-paper", "wcsr-paper-unsplit")
-CONFIGURATIONS: Final[tuple[tuple[str, dict[str, int], dict[str, int]], ...]] = (
-    ("bcsr-overlap", {}, {}),
-    ("bcsr-paired", {}, {}),
-    ("csr-vector", {}, {}),
-    ("wcsr-pipelined", {}, {}),
-    *(
-        ("wcsr-pipelined", dict(zip(_TILE, tile, strict=True)), {})
-        for tile in (
-            (64, 64, 1, 3, 4, 4),
-            (64, 128, 2, 2, 2, 2),
-            (128, 128, 1, 3, 2, 2),
-            (128, 256, 1, 4, 4, 1),
-        )
-    ),
-)
-"""Variant, constants and options of our kernels that are measured on every matrix."""
+KERNELS: Final = ("bcsr-overlap", "bcsr-paired", "csr-vector", "wcsr-pipelined")
+TILES: Final = ((64, 64), (64, 256), (128, 128), (128, 256))
+"""Rows and columns of the tiles, beside its own, at which wcsr-pipelined is on every matrix."""
 
 SEARCHED: Final = (
     "bcsstk16", "mycielskian13", "dlmc_rn50_magnitude90_proj4", "nd3k", "gupta3",
@@ -138,11 +124,14 @@ def _source(entry: SuiteEntry) -> str:
 
 
 def our_kernels() -> list[Variant]:
-    """Return our kernels at :data:`CONFIGURATIONS`."""
-    return [
-        VARIANTS[name].with_constants(**constants).with_options(**options)
-        for name, constants, options in CONFIGURATIONS
-    ]
+    """Return our kernels, and further tiles of the pipelined one."""
+    from asyncsparse_lab.spmm.builds import pipelined_builds
+
+    tiles = [
+        tile for tile in pipelined_builds()
+        if (tile.constants["HEIGHT"], tile.launch_geometry.tile_columns) in TILES
+    ]  # fmt: skip
+    return [*(VARIANTS[name] for name in KERNELS), *tiles]
 
 
 def contenders(case: Case) -> list[Contender]:

@@ -145,6 +145,7 @@ def test_the_kernels_of_every_case_are_among_the_verified_builds() -> None:
     built = {(one.variant.name, *sorted(one.variant.constants.items())) for one in all_builds()}
     chosen = suite.our_kernels()
     assert {kernel.role for kernel in chosen} == {"ours"}
+    assert len(chosen) == len(suite.KERNELS) + len(suite.TILES)
     assert {(one.name, *sorted(one.constants.items())) for one in chosen} <= built
 
 
