@@ -57,7 +57,7 @@ REPEATS: Final = 11
 HOST_REPEATS: Final = 3
 HOST_SECONDS: Final = 0.02
 """A conversion that takes longer is not repeated."""
-SLOWEST_ENTRIES: Final = 1e6
+SLOWEST_ENTRIES: Final = 5e6
 """Entries that the host converts in a second, for the prediction of a case's time."""
 
 
@@ -120,7 +120,7 @@ def cases() -> list[Case]:
     entries = [(e.name, e.nnz) for e in load_suite(SUITE).available() if e.rows >= LEAST_ROWS]
     generated = [(name, 2_000_000) for name in GENERATED]
     return [
-        Case(name, name, N, seconds=2.0 + len(HEIGHTS) * nnz / SLOWEST_ENTRIES)
+        Case(name, name, N, seconds=1.0 + len(HEIGHTS) * nnz / SLOWEST_ENTRIES)
         for name, nnz in (*entries, *generated)
     ]
 

@@ -51,7 +51,7 @@ def cases() -> list[Case]:
 
     return [
         Case(f"{entry.name}-n{N}", entry.name, N, {"dtype_out": DTYPE_OUT},
-             seconds=4.0 + 3e-7 * entry.nnz)
+             seconds=1.8 + 1.5e-7 * entry.nnz)
         for entry in load_suite(SUITE).entries
     ]  # fmt: skip
 
