@@ -147,7 +147,7 @@ def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
     chunks = steps // (8 if steps < 32 else 16)
-    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 24 + 12
+    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 20 + 12
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
 

@@ -53,7 +53,7 @@ _ARRAYS: Final = ("data", "indices", "indptr")
 
 def cases() -> list[Case]:
     """Return a case for each size."""
-    seconds = dict(zip(BUSES, (3.0, 3.0, 3.0, 3.0, 4.0, 6.0, 12.0, 38.0), strict=True))
+    seconds = dict(zip(BUSES, (3.0, 3.0, 3.0, 3.0, 12.0, 15.0, 24.0, 60.0), strict=True))
     return [
         Case(f"n{3 * buses}", f"feeder(buses={buses})", params={"buses": buses}, seconds=took)
         for buses, took in seconds.items()

@@ -123,9 +123,7 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after,
-              [&](int32_t begin, int32_t end) { ask_ahead(g.u, begin, end); });
-  ask_for_own_state();
+  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after);
 #else
   for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
                            ready);
@@ -136,41 +134,10 @@ template <class Before, class After, class Ready>
 __device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after,
-              [&](int32_t begin, int32_t end) { ask_for_state(begin, end); });
-  ask_for_own_u();
+  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after);
 #else
   for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,
                            ready);
-#endif
-}
-
-// While the grid exchanges its sums, memory delivers what the next phase begins with.
-__device__ __forceinline__ void Solver::ask_for_own_u() const {
-#if STREAMED
-  if (!place.works || place.lane != 0) return;
-  const Stretch& own = stream.ring->stretches[FORWARD];
-  if (own.row_begin < own.row_end) {
-    ask_ahead(g.u, own.row_begin, min(own.row_begin + ROWS_AHEAD, own.row_end));
-  }
-#endif
-}
-__device__ __forceinline__ void Solver::ask_for_own_state() const {
-#if STREAMED
-  if (place.lane != 0) return;
-  const Stretch& own = stream.ring->stretches[ADJOINT];
-  if (own.row_begin < own.row_end) {
-    ask_for_state(own.row_begin, min(own.row_begin + ROWS_AHEAD, own.row_end));
-  }
-#endif
-}
-__device__ __forceinline__ void Solver::ask_for_state(int32_t begin, int32_t end) const {
-#if STREAMED
-  ask_ahead(g.v, begin, end);
-#pragma unroll
-  for (int which = 0; which < 3; ++which) {
-    ask_ahead(g.state, which * state.stride + begin, which * state.stride + end);
-  }
 #endif
 }
 
@@ -189,7 +156,6 @@ __device__ bool Solver::iterate() {
 #pragma unroll
   for (int r = 0; r < RHS; ++r) alpha_squared[r] = shared.alpha_squared[r];
 
-  ask_for_own_u();
   for (int32_t j = 1;; ++j) {
     // Phase A.
     if (!prepare<Real>(g.forward, g.forward.values, g.v)) return false;

@@ -98,8 +98,10 @@ __device__ __noinline__ void advance_by_beta(Scalars& q, double beta, double dam
   // Norm and condition of A.
   q.norma_squared += beta * beta;
   q.norma = sqrt(q.norma_squared);
-  q.maxrbar = fmax(q.maxrbar, q.rhobar);
-  if (q.itn > 1) q.minrbar = fmin(q.minrbar, q.rhobar);
+  if (q.itn > 1) {  // the rhobar before the first rotation is no singular value's estimate
+    q.maxrbar = fmax(q.maxrbar, q.rhobar);
+    q.minrbar = fmin(q.minrbar, q.rhobar);
+  }
   q.conda = fmax(q.maxrbar, q.rhotemp) / fmin(q.minrbar, q.rhotemp);
 }
 

@@ -83,9 +83,6 @@ struct Solver {
   __device__ __forceinline__ void multiply_forward(Before before, After after, Ready ready);
   template <class Before, class After, class Ready>
   __device__ __forceinline__ void multiply_adjoint(Before before, After after, Ready ready);
-  __device__ __forceinline__ void ask_for_own_u() const;
-  __device__ __forceinline__ void ask_for_own_state() const;
-  __device__ __forceinline__ void ask_for_state(int32_t begin, int32_t end) const;
 
   __device__ bool start();
   __device__ bool iterate();

@@ -14,9 +14,10 @@
 
 constexpr uint32_t CHUNK_STEPS = RING_STEPS < 32 ? 8 : 16;
 constexpr uint32_t CHUNKS = RING_STEPS / CHUNK_STEPS;
+// Of slices that are multiplied in pairs; both lie in the ring, wherever in a chunk they begin.
+constexpr uint32_t PAIRED_STEPS = (RING_STEPS - CHUNK_STEPS + 1) / 2;
 constexpr uint32_t STEP_BYTES = WARP_THREADS * (sizeof(int32_t) + sizeof(Real));
-constexpr int32_t ROWS_AHEAD = 1024;  // of the vectors that a warp owns, asked into the L2 cache
-static_assert((CHUNKS & (CHUNKS - 1)) == 0 && CHUNKS >= 2 && RHS == 1 && TOGETHER == 1);
+static_assert(RING_STEPS % CHUNK_STEPS == 0 && CHUNKS >= 2 && RHS == 1 && TOGETHER == 1);
 // A slice begins anywhere in a chunk.
 static_assert(RING_STEPS >= MANY_STEPS + CHUNK_STEPS);
 
@@ -36,20 +37,10 @@ __device__ __forceinline__ void bulk_load(void* target, const void* source, uint
       : "memory");
 }
 
-// Ask for elements begin .. end of a vector that starts at a multiple of 16 bytes.
-__device__ __forceinline__ void ask_ahead(const Real* vector, size_t begin, size_t end) {
-  const size_t first = begin * sizeof(Real) / 16 * 16;
-  const uint32_t bytes = static_cast<uint32_t>((end * sizeof(Real) + 15) / 16 * 16 - first);
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                   reinterpret_cast<const char*>(vector) + first),
-               "r"(bytes)
-               : "memory");
-}
-
 // A warp's slices of one matrix.
 struct Stretch {
   int32_t slice_begin, slice_end;
-  int32_t row_begin, row_end;
+  int32_t row_begin;
   uint32_t step_begin, step_end;
 };
 
@@ -83,23 +74,19 @@ __device__ __forceinline__ void find_stretch(const LsmrMatrix& matrix, int32_t p
   stretch = {};
   if (begin == end) return;
   const Slice first = matrix.slices[begin], last = matrix.slices[end - 1];
-  stretch = {begin,
-             end,
-             first.first_row,
-             last.first_row + (last.rows_and_lanes & 0xff),
-             first.first_step,
-             last.first_step + last.steps};
+  stretch = {begin, end, first.first_row, first.first_step, last.first_step + last.steps};
 }
 
 struct Stream {  // all lanes of a warp hold the same
   Ring* ring;
-  uint32_t chunk, offset;  // the step that is multiplied next
-  uint32_t arrived;        // chunks so far
+  uint32_t step;     // in the ring: the one that is multiplied next
+  uint32_t there;    // steps from there on that have arrived
+  uint32_t arrived;  // chunks so far
 
   __device__ __forceinline__ void begin(const LsmrArguments& g, char* memory, int32_t warp,
                                         int32_t lane) {
     ring = reinterpret_cast<Ring*>(memory) + warp;
-    chunk = offset = arrived = 0;
+    step = there = arrived = 0;
     // The warps of a block are far apart in the matrix, so that its SM has rows of all kinds.
     const int32_t part = warp * gridDim.x + blockIdx.x;
     find_stretch(g.forward, part, lane, ring->stretches[FORWARD], ring->head[FORWARD][lane]);
@@ -143,69 +130,94 @@ struct Stream {  // all lanes of a warp hold the same
               &ring->full[slot], ring->policy);
   }
 
+  // Steps that lie together from the next one on.
+  __device__ __forceinline__ uint32_t together() const { return RING_STEPS - step; }
+
   // Wait until the next steps are there.
   __device__ __forceinline__ void await(uint32_t steps) {
-    await_chunks(chunk + (offset + steps + CHUNK_STEPS - 1) / CHUNK_STEPS);
-  }
-  __device__ __forceinline__ void await_chunks(uint32_t count) {
-    while (int32_t(count - arrived) > 0) {
+    while (there < steps) {
       mbarrier_wait(&ring->full[arrived % CHUNKS], (arrived / CHUNKS) & 1);
       ++arrived;
+      there += CHUNK_STEPS;
     }
   }
 
-  // The next steps, at most MANY_STEPS, were multiplied.
+  // The next steps were multiplied. Once all lanes have read a chunk, another may come into its
+  // slot.
   __device__ __forceinline__ void advance(const LsmrArguments& g, uint32_t steps, int32_t lane) {
-    offset += steps;
-    if (offset >= CHUNK_STEPS) {
-      free_chunk(g, lane);
-      offset -= CHUNK_STEPS;
+    uint32_t slot = step / CHUNK_STEPS;
+    step += steps;
+    there -= steps;
+    const uint32_t end = step / CHUNK_STEPS;
+    if (slot != end) {
+      __syncwarp();
+      if (lane == 0) {
+        for (; slot != end; ++slot) ask(g, slot);
+      }
     }
+    if (step == RING_STEPS) step = 0;
   }
   // What follows the end of a matrix begins with a chunk.
   __device__ __forceinline__ void finish_matrix(const LsmrArguments& g, int32_t lane) {
-    if (offset != 0) free_chunk(g, lane);
-    offset = 0;
-  }
-  // All lanes have read a chunk: another may come into its slot.
-  __device__ __forceinline__ void free_chunk(const LsmrArguments& g, int32_t lane) {
-    __syncwarp();
-    if (lane == 0) ask(g, chunk % CHUNKS);
-    ++chunk;
+    if (step % CHUNK_STEPS != 0) advance(g, CHUNK_STEPS - step % CHUNK_STEPS, lane);
   }
 
   // Nothing may arrive in the memory of a block that is gone.
   __device__ __forceinline__ void drain() {
-    if (!is_empty()) await_chunks(chunk + CHUNKS);
+    if (!is_empty()) await(RING_STEPS);
   }
 };
 
-// The sum of a lane's next BATCH steps, or as many as there are; all loads before the first use.
-template <int BATCH>
-__device__ __forceinline__ Real sum_from_ring(const Stream& stream, int32_t steps, const Real* x,
-                                              int32_t lane) {
-  const uint32_t step = stream.chunk * CHUNK_STEPS + stream.offset;
-  int32_t column[BATCH];
-  Real value[BATCH], gathered[BATCH], sum = 0;
+// The sums of a lane's entries in COUNT slices that follow each other, STEPS steps each; all loads
+// before the first use.
+template <int STEPS, int COUNT>
+__device__ __forceinline__ void sum_slices(const int32_t* columns, const Real* values,
+                                           const Real* x, Real (&sums)[COUNT]) {
+  Real gathered[COUNT][STEPS];
 #pragma unroll
-  for (int k = 0; k < BATCH; ++k) {
-    const uint32_t place = (step + k) % RING_STEPS * WARP_THREADS + lane;
-    value[k] = k < steps ? stream.ring->values[place] : Real(0);
-    column[k] = k < steps ? stream.ring->columns[place] : 0;
+  for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+    for (int k = 0; k < STEPS; ++k) gathered[i][k] = x[columns[(i * STEPS + k) * WARP_THREADS]];
   }
 #pragma unroll
-  for (int k = 0; k < BATCH; ++k) gathered[k] = k < steps ? x[column[k]] : Real(0);
+  for (int i = 0; i < COUNT; ++i) {
+    sums[i] = 0;
 #pragma unroll
-  for (int k = 0; k < BATCH; ++k) sum += value[k] * gathered[k];
-  return sum;
+    for (int k = 0; k < STEPS; ++k) {
+      sums[i] += values[(i * STEPS + k) * WARP_THREADS] * gathered[i][k];
+    }
+  }
 }
 
-// For every row of the warp's stretch, as for_rows in lsmr_product.cuh; ahead(begin, end) asks for
-// what `before` will read of these rows.
-template <class Before, class After, class Ahead>
+// The same for the next steps of the ring, 1 to MANY_STEPS of each slice. A loop over as many as
+// there are would take as many instructions again, and a warp has few cycles for each.
+template <int COUNT>
+__device__ __forceinline__ void sum_next(const LsmrArguments& g, Stream& stream, uint32_t steps,
+                                         const Real* x, int32_t lane, Real (&sums)[COUNT]) {
+  stream.await(COUNT * steps);
+  const int32_t* columns = stream.ring->columns + stream.step * WARP_THREADS + lane;
+  const Real* values = stream.ring->values + stream.step * WARP_THREADS + lane;
+  switch (steps) {
+    case 1: sum_slices<1>(columns, values, x, sums); break;
+    case 2: sum_slices<2>(columns, values, x, sums); break;
+    case 3: sum_slices<3>(columns, values, x, sums); break;
+    case 4: sum_slices<4>(columns, values, x, sums); break;
+    case 5: sum_slices<5>(columns, values, x, sums); break;
+    case 6: sum_slices<6>(columns, values, x, sums); break;
+    case 7: sum_slices<7>(columns, values, x, sums); break;
+    default: sum_slices<8>(columns, values, x, sums);
+  }
+  stream.advance(g, COUNT * steps, lane);
+}
+
+// For every row of the warp's stretch, as for_rows in lsmr_product.cuh. Two slices that are alike,
+// a lane a row, are multiplied together: twice as much of the vectors is on its way, for fewer
+// instructions. What `before` reads is not prefetched: it comes while the gathered elements do, and
+// the L2 cache, which is at four fifths of its peak here, would be asked once more.
+template <class Before, class After>
 __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stream, int which,
-                                            const Real* x, int32_t lane, Before before, After after,
-                                            Ahead ahead) {
+                                            const Real* x, int32_t lane, Before before,
+                                            After after) {
   using Own = decltype(before(0));
   const LsmrMatrix& matrix = which == FORWARD ? g.forward : g.adjoint;
   const Stretch& stretch = stream.ring->stretches[which];
@@ -218,29 +230,39 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
       packed = packed_next;
       const int32_t next = stretch.slice_begin + s + WARP_THREADS + lane;
       packed_next = packed_slice(matrix, next, stretch.slice_end);
-      const int32_t far = first_row + ROWS_AHEAD;
-      if (lane == 0 && far < stretch.row_end) ahead(far, min(far + ROWS_AHEAD, stretch.row_end));
     }
     const uint32_t slice = __shfl_sync(~0u, packed, turn);
+    const uint32_t next = __shfl_sync(~0u, packed, (turn + 1) % WARP_THREADS);
     const int32_t rows = slice & 0xff;
-    const uint32_t lanes_log2 = slice >> 8 & 0xff, steps = slice >> 16;
+    const uint32_t lanes_log2 = slice >> 8 & 0xff;
+    uint32_t steps = slice >> 16;
+    if (next == slice && turn + 1 < WARP_THREADS && (slice & 0xffff) == WARP_THREADS &&
+        steps != 0 && steps <= min(MANY_STEPS, PAIRED_STEPS) && 2 * steps <= stream.together()) {
+      const int32_t row = first_row + lane;
+      const Own own[2] = {before(row), before(row + WARP_THREADS)};
+      Real sums[2];
+      sum_next<2>(g, stream, steps, x, lane, sums);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const Real sum[RHS] = {sums[i]};
+        after(row + i * WARP_THREADS, own[i], sum);
+      }
+      first_row += 2 * WARP_THREADS;
+      ++s;
+      continue;
+    }
     const int32_t row = first_row + (lane >> lanes_log2);
     const bool owns = (lane & ((1 << lanes_log2) - 1)) == 0 && (lane >> lanes_log2) < rows;
     first_row += rows;
     Own own = {};
     if (owns) own = before(row);
     Real sum[RHS] = {};
-    for (uint32_t done = 0; done < steps; done += MANY_STEPS) {
-      const uint32_t now = min(MANY_STEPS, steps - done);
-      stream.await(now);
-      if (now <= 1) {
-        sum[0] += sum_from_ring<1>(stream, now, x, lane);
-      } else if (now <= 4) {
-        sum[0] += sum_from_ring<4>(stream, now, x, lane);
-      } else {
-        sum[0] += sum_from_ring<MANY_STEPS>(stream, now, x, lane);
-      }
-      stream.advance(g, now, lane);
+    while (steps != 0) {
+      const uint32_t now = min(min(steps, MANY_STEPS), stream.together());
+      Real sums[1];
+      sum_next<1>(g, stream, now, x, lane, sums);
+      sum[0] += sums[0];
+      steps -= now;
     }
     for (uint32_t distance = 1u << lanes_log2 >> 1; distance; distance >>= 1) {
       sum[0] += __shfl_xor_sync(~0u, sum[0], distance);

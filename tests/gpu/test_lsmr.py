@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.errors import DeviceError, InputError
 from asyncsparse_lab.lsmr import StopCode, lsmr
 from asyncsparse_lab.lsmr.document import Context, SolverOptions, SparseMatrix
 from asyncsparse_lab.lsmr.document_solver import Solver
@@ -134,6 +134,23 @@ def test_long_rows_and_columns_are_split() -> None:
     np.testing.assert_allclose(result.x, host.x, atol=1e-6 * abs(host.x).max())
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e-4, 1e4])
+@pytest.mark.parametrize("geometry", [None, Geometry(132, 384, staged=False, ring_steps=32)])
+def test_the_condition_does_not_depend_on_the_size_of_a(
+    size: float, geometry: Geometry | None, tall: tuple[Any, Any]
+) -> None:
+    """The first rhobar is 1 whatever A is: it is no singular value's estimate."""
+    import cupy
+
+    A, b = tall
+    host = lsmr(A, b, backend="host")
+    result = lsmr(prepare(A * size, np.float64, geometry=geometry), cupy.asarray(b))
+    assert result.istop == host.istop == StopCode.LEAST_SQUARES
+    assert result.itn == host.itn
+    assert result.conda == pytest.approx(host.conda, rel=1e-3)
+    np.testing.assert_allclose(size * cupy.asnumpy(result.x), host.x, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_several_right_hand_sides_on_the_device(
@@ -160,6 +177,21 @@ def test_a_callback_follows_the_kernel(tall: tuple[Any, Any]) -> None:
     assert [progress.itn for progress in seen] == list(range(1, result.itn + 1))
     assert seen[-1].normr == result.normr
     assert seen[-1].normar == result.normar
+
+
+def test_a_wait_that_is_too_long_is_an_error(tall: tuple[Any, Any]) -> None:
+    import cupy
+
+    A, b = tall
+    device_b = cupy.asarray(b, dtype=cupy.float32)
+    prepared = prepare(A, np.float32, geometry=Geometry(132, 160, staged=True))
+    expected = lsmr(prepared, device_b)
+    arguments = prepared.group(1).arguments
+    limit, arguments.spin_limit = arguments.spin_limit, 1
+    with pytest.raises(DeviceError, match="waited too long"):
+        lsmr(prepared, device_b)
+    arguments.spin_limit = limit
+    assert bool((lsmr(prepared, device_b).x == expected.x).all())
 
 
 def test_auto_takes_the_persistent_kernel(tall: tuple[Any, Any]) -> None:

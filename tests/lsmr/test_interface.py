@@ -131,11 +131,11 @@ def test_single_precision_of_any_size_is_solved(size: float, solve: Solve) -> No
 
 @pytest.mark.parametrize("size", [2.0**-100, 2.0**100])
 @pytest.mark.parametrize("damp", [0.0, 0.5])
-def test_a_matrix_of_any_size_is_solved(size: float, damp: float, solve_any: Solve) -> None:
+def test_a_matrix_of_any_size_is_solved(size: float, damp: float, solve: Solve) -> None:
     matrix, b = (A * size).astype(np.float32), B.astype(np.float32)
     start = np.full(A.shape[1], 0.5 / size, dtype=np.float32)
-    result = solve_any(matrix, b, damp=damp * size, x0=start)
-    of_size_one = solve_any(A.astype(np.float32), b, damp=damp, x0=start * np.float32(size))
+    result = solve(matrix, b, damp=damp * size, x0=start)
+    of_size_one = solve(A.astype(np.float32), b, damp=damp, x0=start * np.float32(size))
     assert result.istop == of_size_one.istop == StopCode.LEAST_SQUARES
     np.testing.assert_allclose(result.x * size, of_size_one.x, rtol=1e-3, atol=1e-5)
     assert result.normr == pytest.approx(of_size_one.normr, rel=1e-5)
@@ -144,8 +144,8 @@ def test_a_matrix_of_any_size_is_solved(size: float, damp: float, solve_any: Sol
     assert result.normx == pytest.approx(of_size_one.normx / size, rel=1e-4)
 
 
-def test_a_small_matrix_is_not_taken_for_an_ill_conditioned_one(solve_any: Solve) -> None:
-    result = solve_any(A * 1e-12, B)
+def test_a_small_matrix_is_not_taken_for_an_ill_conditioned_one(solve: Solve) -> None:
+    result = solve(A * 1e-12, B)
     assert result.istop == StopCode.LEAST_SQUARES
     np.testing.assert_allclose(result.x * 1e-12, direct(A, B), rtol=1e-4, atol=1e-5)
 
