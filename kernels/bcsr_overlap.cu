@@ -96,7 +96,7 @@ __device__ __forceinline__ void consume(const BcsrArguments& arguments, Shared& 
   Consumer self{arguments, shared.columns[index]};
   RingPosition<A_STAGES> a;
   self.run<PARTS>([&](int slot) { return b_slot(stages, index, slot); },
-                  [&](float (&accumulators)[WGMMA_N / 2], int slot) {
+                  [&](float (&accumulators)[WGMMA_N / 2], const Work&, int slot) {
                     mbarrier_wait(&shared.a_full[a.slot], a.parity);
                     if constexpr (SKIP_PRODUCT == 0)
                       multiply_slot(accumulators, stages + a.slot * A_BYTES,

@@ -128,9 +128,20 @@ def overlap_geometry(constants: Constants) -> Geometry:
     Two consumers have WGMMA_N columns of a block row each, in STAGES slots of their own; blocks of
     A have one slot more.
     """
-    tile_columns = CONSUMERS * constants["WGMMA_N"]
+    return _output_ring(constants, CONSUMERS * constants["WGMMA_N"], more_blocks=1)
+
+
+def paired_geometry(constants: Constants) -> Geometry:
+    """Return the geometry of the same where each consumer has a block row, in the same columns.
+
+    Some steps need two blocks of A, which have three slots more.
+    """
+    return replace(_output_ring(constants, constants["WGMMA_N"], more_blocks=3), pairs=True)
+
+
+def _output_ring(constants: Constants, tile_columns: int, more_blocks: int) -> Geometry:
     stages = constants["STAGES"]
-    slots_bytes = 2 * BLOCK * ((stages + 1) * BLOCK + stages * tile_columns)
+    slots_bytes = 2 * BLOCK * ((stages + more_blocks) * BLOCK + stages * tile_columns)
     return Geometry(
         threads=384,
         tile_columns=tile_columns,
@@ -139,18 +150,6 @@ def overlap_geometry(constants: Constants) -> Geometry:
         persistent=True,
         stores_by_tma=True,
         schedules=True,
-    )
-
-
-def paired_geometry(constants: Constants) -> Geometry:
-    """Return the geometry of the same where each consumer has a block row, in the same columns."""
-    wgmma_n = constants["WGMMA_N"]
-    slot_bytes = 2 * BLOCK * (CONSUMERS * BLOCK + wgmma_n)
-    return replace(
-        overlap_geometry(constants),
-        tile_columns=wgmma_n,
-        shared_bytes=constants["STAGES"] * slot_bytes + ALIGNMENT_BYTES,
-        pairs=True,
     )
 
 

@@ -251,7 +251,7 @@ _TABLE = (
     Variant(
         "bcsr_paired.cu",
         "bcsr-paired",
-        {**_RING, "STAGES": 4},
+        {**_RING, "STAGES": 5},
         geometry=paired_geometry,
         **_BEYOND,
     ),

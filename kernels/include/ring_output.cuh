@@ -22,7 +22,7 @@ enum class Kind : int32_t { multiply, output, done };
 struct Work {
   Kind kind;
   int32_t consumers;  // bit c: consumer c multiplies from it, or lays its C down there
-  int32_t part;       // of an output: which part of the consumer's columns
+  int32_t part;  // of an output: which part of the consumer's columns; else what a kernel likes
   int32_t first_row;
   int32_t first_column;
 };
@@ -75,7 +75,7 @@ struct Consumer {
   int held = -1;
 
   // Takes slots in turn until there are no more. `stage_of(slot)`: where C may be laid down;
-  // `multiply(accumulators, slot)` adds what lies there, and returns when it has been read.
+  // `multiply(accumulators, work, slot)` adds what lies there, and returns when it has been read.
   template <int PARTS, class StageOf, class Multiply>
   __device__ __forceinline__ void run(StageOf stage_of, Multiply multiply) {
     float accumulators[WGMMA_N / 2] = {};
@@ -89,7 +89,7 @@ struct Consumer {
       if ((work.consumers >> index & 1) == 0) {
         release(slot);
       } else if (work.kind == Kind::multiply) {
-        multiply(accumulators, slot);
+        multiply(accumulators, work, slot);
         release(slot);
       } else {
         store_part<PARTS>(accumulators, work, stage_of(slot), slot);
