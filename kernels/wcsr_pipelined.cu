@@ -60,24 +60,6 @@ __device__ __forceinline__ void multiply_steps(float (&accumulators)[WGMMA_N / 2
   }
 }
 
-// The same for steps that have a bit in `steps`, at 8 times their number. Each is committed by
-// itself: ptxas lets no wgmma be skipped within a group.
-__device__ __forceinline__ void multiply_touched(float (&accumulators)[WGMMA_N / 2], uint32_t a,
-                                                 uint32_t b, uint32_t steps) {
-  if constexpr (SKIP_PRODUCT != 0) return;
-  pin_accumulators(accumulators);
-#pragma unroll 1
-  for (; steps != 0; steps &= steps - 1) {
-    int step = (__ffs(steps) - 1) / 8;
-    wgmma_fence();
-    uint64_t a_descriptor = matrix_descriptor<16>(a + step * STEP_BYTES, GROUP_STEP_BYTES / 2, 128);
-    WgmmaInstruction<WGMMA_N, Input, 1>::issue(accumulators, a_descriptor, b_descriptor(b, step));
-    wgmma_commit();
-  }
-  pin_accumulators(accumulators);
-  wgmma_wait<0>();
-}
-
 __device__ __forceinline__ void consume(const WindowArguments& arguments, const WindowTile& tile,
                                         WindowRing& ring, uint32_t stages) {
   int warp = threadIdx.x / WARP_THREADS;
@@ -92,27 +74,15 @@ __device__ __forceinline__ void consume(const WindowArguments& arguments, const 
     fence_async_proxy();  // see cp_async_arrive
     return static_cast<uint32_t>(position.slot * STAGE_BYTES);
   };
-  auto touched = [&] {
-    if (ROW_GROUPS == 1 || arguments.groups == nullptr) return ALL_STEPS;
-    return ring.groups[position.slot] >> group % ROW_GROUPS & ALL_STEPS;
-  };
   for (int32_t stage_count = tile.task.columns / TILE_K; stage_count > 0; --stage_count) {
     uint32_t stage = wait_full();
-    if (uint32_t steps = touched(); steps == ALL_STEPS) {
-      multiply_stage<STEPS>(accumulators, own_a + stage, own_b + stage);
-    } else {
-      multiply_touched(accumulators, own_a + stage, own_b + stage, steps);
-    }
+    multiply_stage<STEPS>(accumulators, own_a + stage, own_b + stage);
     if (threadIdx.x % WARP_THREADS == 0) mbarrier_arrive(&ring.empty[position.slot]);
     position.advance();
   }
   if (int32_t rest = tile.task.columns % TILE_K; rest != 0) {
     uint32_t stage = wait_full();
-    if (uint32_t steps = touched(); steps == ALL_STEPS) {
-      multiply_steps(accumulators, own_a + stage, own_b + stage, rest / STEP_COLUMNS);
-    } else {
-      multiply_touched(accumulators, own_a + stage, own_b + stage, steps);
-    }
+    multiply_steps(accumulators, own_a + stage, own_b + stage, rest / STEP_COLUMNS);
   }
   pin_accumulators(accumulators);
   if constexpr (SKIP_STORE != 0) return;

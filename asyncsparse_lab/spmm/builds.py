@@ -90,10 +90,6 @@ def all_builds() -> list[Build]:
         builds.append(Build(unordered, "bfloat16"))
     similar = VARIANTS["wcsr-pipelined"].with_options(row_order=SIMILARITY, max_cols_per_task=64)
     builds += [Build(similar, dtype) for dtype in OUTPUT_TYPES]
-    for variant in pipelined_builds():
-        if variant.constants["HEIGHT"] > 64:
-            by_groups = variant.with_options(column_order=1, max_cols_per_task=64)
-            builds.append(Build(by_groups, "bfloat16"))
     builds += [Build(v.with_constants(DEBUG_DELAYS=1), "bfloat16") for v in VARIANTS.values()]
     builds += [Build(variant, dtype) for variant in instrumented() for dtype in OUTPUT_TYPES]
     bare = filter(None, map(unfenced, cluster_sweep()))

@@ -291,7 +291,7 @@ _TABLE = (
         family="pipelined",
         dtypes_in=("bfloat16", "float16"),
         geometry=pipelined_geometry,
-        options={"max_cols_per_task": -1, "deterministic": 1, "row_order": 0, "column_order": 0},
+        options={"max_cols_per_task": -1, "deterministic": 1, "row_order": 0},
     ),
     Variant(
         "csr_vector.cu",

@@ -27,8 +27,6 @@ TASK: Final = np.dtype(
 )
 """Mirror of ``WindowTask``."""
 
-GROUP: Final = 64
-"""Rows that a consumer multiplies."""
 LEADING: Final = 128
 """Stored columns whose index comes beside the task: ``LEADING`` of ``window_arguments.cuh``."""
 
@@ -36,12 +34,12 @@ _LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and re
 
 
 class WindowArguments(ctypes.Structure):
-    """Mirror of ``WindowArguments`` in ``kernels/include/window_arguments.cuh`` (120 bytes)."""
+    """Mirror of ``WindowArguments`` in ``kernels/include/window_arguments.cuh`` (112 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
-          for name in ("a", "groups", "window_col_idx", "tasks", "leading_indices", "b", "c",
-                       "rows", "partials", "arrivals")),
+          for name in ("a", "window_col_idx", "tasks", "leading_indices", "b", "c", "rows",
+                       "partials", "arrivals")),
         *((name, ctypes.c_int64) for name in ("m", "n", "ldc")),
         *((name, ctypes.c_uint32) for name in ("b_row_bytes", "task_count", "column_tiles")),
         ("deterministic", ctypes.c_int32),
@@ -55,8 +53,7 @@ class DeviceWindows:
     ``window_row_ptr`` is int64 on the host, ``window_col_idx`` int32 with -1 for padding,
     ``values`` the 16-bit patterns as core matrices
     (:func:`asyncsparse_lab.formats.layouts.core_matrices`).  ``rows`` is int32, the row of C to
-    which each row of the windows belongs; None where they are in order.  ``groups`` is uint8, the
-    groups of 64 rows that each 16 columns touch, as bits; None where all are multiplied.
+    which each row of the windows belongs; None where they are in order.
     """
 
     shape: tuple[int, int]
@@ -65,7 +62,6 @@ class DeviceWindows:
     window_col_idx: Any
     values: Any
     rows: Any = None
-    groups: Any = None
 
     @classmethod
     def of_product(cls, product: Product, height: int, row_order: int = 0) -> DeviceWindows:
@@ -81,20 +77,6 @@ class DeviceWindows:
         if can_convert(csr):
             return windows_from_csr(csr, product.A.shape, height)[0]
         return cls.from_csr(product.A, height, product.dtype_in)
-
-    def by_groups(self) -> DeviceWindows:
-        """Return the same with columns in the order of the groups of 64 rows that they touch."""
-        from asyncsparse_lab.spmm.column_groups import (
-            column_groups,
-            in_order_of_groups,
-            step_groups,
-        )
-
-        steps = np.diff(self.window_row_ptr) // 16
-        window = np.repeat(np.arange(len(steps)), steps)
-        bits = column_groups(self.values)
-        bits, indices, values = in_order_of_groups(window, bits, self.window_col_idx, self.values)
-        return replace(self, window_col_idx=indices, values=values, groups=step_groups(bits))
 
     @classmethod
     def _reordered(cls, product: Product, height: int, row_order: int) -> DeviceWindows:
@@ -267,7 +249,6 @@ def window_arguments(
         raise UnsupportedError(f"B has strides {B.strides}: pass rows of less than 4 GiB, in order")
     return WindowArguments(
         a=A.values.data.ptr,
-        groups=0 if A.groups is None else A.groups.data.ptr,
         window_col_idx=A.window_col_idx.data.ptr,
         tasks=pieces.tasks.data.ptr,
         leading_indices=pieces.leading_indices.data.ptr,
@@ -300,17 +281,11 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     constants, options = kernel.constants, kernel.options
     height, deterministic = constants["HEIGHT"], bool(options["deterministic"])
     column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
-    row_order, by_groups = options["row_order"], bool(options["column_order"])
-    if by_groups and height == GROUP:
-        raise UnsupportedError(f"windows of {height} rows are one group: leave column_order out")
+    row_order = options["row_order"]
     name = f"windows{height}-order{row_order}" if row_order else f"windows{height}"
-    name += "-by-groups" if by_groups else ""
-
-    def convert(_: Any) -> DeviceWindows:
-        windows = DeviceWindows.of_product(product, height, row_order)
-        return windows.by_groups() if by_groups else windows
-
-    A, convert_us = product.converted(name, convert)
+    A, convert_us = product.converted(
+        name, lambda _: DeviceWindows.of_product(product, height, row_order)
+    )
     limit = options["max_cols_per_task"]
     if limit == AUTO_LIMIT:
         places = device_facts().sm_count * constants["MINIMUM_CTAS"]

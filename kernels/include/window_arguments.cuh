@@ -21,7 +21,6 @@ constexpr int LEADING = 128;
 
 struct WindowArguments {
   const uint16_t* a;               // core matrices, [k16 step][HEIGHT / 64][2][8][8 rows][8 values]
-  const uint8_t* groups;           // of 64 rows, as bits, that each step touches; null: all do
   const int32_t* window_col_idx;   // column of each stored column, -1 for padding
   const WindowTask* tasks;         // longest first
   const int32_t* leading_indices;  // columns of A, of each task's first LEADING stored ones
@@ -38,4 +37,4 @@ struct WindowArguments {
   uint32_t column_tiles;
   int32_t deterministic;  // how partial tiles are added up
 };
-static_assert(sizeof(WindowArguments) == 120, "the Python mirror is 120 bytes");
+static_assert(sizeof(WindowArguments) == 112, "the Python mirror is 112 bytes");

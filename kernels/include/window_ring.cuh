@@ -35,8 +35,6 @@ constexpr int THREADS = CONSUMER_THREADS + PRODUCER_THREADS;
 
 constexpr int STEP_COLUMNS = 16;  // columns of A that one wgmma takes
 constexpr int STEPS = TILE_K / STEP_COLUMNS;
-constexpr uint32_t ALL_STEPS = 0x01010101u;  // a bit in a byte for each step
-static_assert(STEPS == 4, "the groups of a stage are the bytes of a word");
 constexpr int TILE_COLUMNS = COLUMN_GROUPS * WGMMA_N;
 constexpr int GROUP_STEP_BYTES = ROW_GROUP * STEP_COLUMNS * 2;
 constexpr int STEP_BYTES = ROW_GROUPS * GROUP_STEP_BYTES;
@@ -58,9 +56,8 @@ static_assert(WARP_ROWS <= WARP_THREADS, "each lane holds one index");
 static_assert(LEADING == 2 * TILE_K, "the leading indices are those of two stages");
 
 struct WindowRing {
-  uint64_t full[STAGES];    // B's copies landed, and A's bytes
-  uint64_t empty[STAGES];   // every consumer warp is done with the slot
-  uint32_t groups[STAGES];  // a byte for each step, a bit for each group of rows that it touches
+  uint64_t full[STAGES];   // B's copies landed, and A's bytes
+  uint64_t empty[STAGES];  // every consumer warp is done with the slot
 
   __device__ __forceinline__ void initialise() {
     for (int slot = 0; slot < STAGES; ++slot) {
@@ -172,35 +169,6 @@ __device__ __forceinline__ void prefetch_a(const WindowArguments& arguments,
   bulk_prefetch(arguments.window_col_idx + task.first_column, columns * 4);
 }
 
-// The groups of 64 rows that a stage's steps touch. Bytes lie beyond the last step.
-__device__ __forceinline__ uint32_t touched_groups(const WindowArguments& arguments,
-                                                   int64_t first_column, int32_t columns) {
-  const uint8_t* groups = arguments.groups + first_column / STEP_COLUMNS;
-  uint32_t touched = groups[0] | groups[1] << 8 | groups[2] << 16 | uint32_t{groups[3]} << 24;
-  return columns < TILE_K ? touched & ~0u >> (8 * (STEPS - columns / STEP_COLUMNS)) : touched;
-}
-
-// A of a stage by one thread.
-__device__ __forceinline__ void load_a(uint64_t* full, uint32_t stage, const uint16_t* a,
-                                       int32_t columns) {
-  uint32_t bytes = columns * (STEP_BYTES / STEP_COLUMNS);
-  mbarrier_arrive_expect(full, bytes);
-  bulk_load(stage, a, bytes, full);
-}
-
-// The same; what is not touched stays as it was.
-__device__ __forceinline__ void load_touched(uint64_t* full, uint32_t stage, const uint16_t* a,
-                                             uint32_t touched) {
-  mbarrier_arrive_expect(full, __popc(touched) * GROUP_STEP_BYTES);
-#pragma unroll 1
-  for (; touched != 0; touched &= touched - 1) {
-    int bit = __ffs(touched) - 1;
-    int part = bit / 8 * ROW_GROUPS + bit % 8;
-    bulk_load(stage + part * GROUP_STEP_BYTES, a + part * (GROUP_STEP_BYTES / 2), GROUP_STEP_BYTES,
-              full);
-  }
-}
-
 // What a producer warp does between its wait for a slot and the arrival of its copies bounds the
 // gather. So indices are read two stages ahead and handed to their lanes before the wait, and whole
 // stages have a path without conditions: ptxas computes the size of a copy that may have fewer than
@@ -213,13 +181,9 @@ __device__ __forceinline__ void produce(const WindowArguments& arguments, const 
   int32_t after = leading.second;
   bool is_cut = __any_sync(~0u, self.bytes % 16 != 0);
   if (threadIdx.x == CONSUMER_THREADS) prefetch_a(arguments, tile);
-  const bool has_groups = ROW_GROUPS > 1 && arguments.groups != nullptr;
   RingPosition<STAGES> position;
   for (int32_t done = 0; done < self.columns; done += TILE_K) {
     int32_t left = self.columns - done;
-    int32_t columns = left < TILE_K ? left : TILE_K;
-    int64_t first_column = tile.task.first_column + done;
-    uint32_t touched = has_groups ? touched_groups(arguments, first_column, columns) : 0;
     int32_t index = upcoming;
     upcoming = after;
     after = self.index_at(done + 2 * TILE_K);
@@ -241,13 +205,9 @@ __device__ __forceinline__ void produce(const WindowArguments& arguments, const 
     }
     cp_async_arrive(full);
     if (threadIdx.x == CONSUMER_THREADS) {
-      const uint16_t* a = arguments.a + first_column * HEIGHT;
-      if (has_groups) {
-        ring.groups[position.slot] = touched;
-        load_touched(full, stage, a, touched);
-      } else {
-        load_a(full, stage, a, columns);
-      }
+      uint32_t a_bytes = (left < TILE_K ? left : TILE_K) * (STEP_BYTES / STEP_COLUMNS);
+      mbarrier_arrive_expect(full, a_bytes);
+      bulk_load(stage, arguments.a + (tile.task.first_column + done) * HEIGHT, a_bytes, full);
     }
     __syncwarp();
     position.advance();
