@@ -16,11 +16,15 @@ from asyncsparse_lab.errors import DeviceError, InputError
 from asyncsparse_lab.gpu.compile import Artifact, compile_kernel
 from asyncsparse_lab.lsmr.arguments import OUTCOME_FIELDS, MatrixArguments, SolveArguments
 from asyncsparse_lab.lsmr.geometry import Geometry, check_geometry, choose_geometry
+from asyncsparse_lab.lsmr.host import largest, power_of_two
 from asyncsparse_lab.lsmr.layout import SlicedMatrix
 from asyncsparse_lab.lsmr.plan import Plan, build_plan
 from asyncsparse_lab.lsmr.problem import PreparedMatrix, check_matrix, check_scales
 
 SPIN_LIMIT = 1 << 24  # polls; some ten seconds
+SAFE = {4: 2.0**32, 8: 2.0**400}
+"""How much larger or smaller than 1 the entries of A may be, by their bytes: the products A A'u of
+the kernel are as large as their square."""
 
 
 @dataclass(slots=True)
@@ -58,11 +62,15 @@ class PersistentMatrix(PreparedMatrix):
         Whether its columns are scaled.
     plan : Plan
         The layout.
+    magnitude : float
+        A power of two, nearly always 1: what is laid out is A divided by it.
     """
 
     backend = "persistent"
 
-    def __init__(self, plan: Plan, geometry: Geometry | None = None) -> None:
+    def __init__(
+        self, plan: Plan, geometry: Geometry | None = None, magnitude: float = 1.0
+    ) -> None:
         from asyncsparse_lab.gpu.device import device_facts
 
         self.facts = device_facts()
@@ -73,7 +81,7 @@ class PersistentMatrix(PreparedMatrix):
             )
         if geometry is not None:
             check_geometry(geometry)
-        self.plan = plan
+        self.plan, self.magnitude = plan, magnitude
         self.shape, self.dtype = plan.shape, plan.dtype
         self.scaled = plan.scales is not None
         self._geometry = geometry
@@ -202,12 +210,27 @@ def lay_out(
     """Lay out a matrix that was checked; the parameters are those of :func:`prepare`."""
     import cupy
 
+    matrix = matrix.tocsr()
     if isinstance(matrix.data, np.ndarray):
         from cupyx.scipy.sparse import csr_matrix
 
-        matrix = csr_matrix(matrix.tocsr())
+        if matrix.dtype.char not in "fd":  # CuPy has sparse matrices of no other real type
+            matrix = matrix.astype(dtype)
+        matrix = csr_matrix(matrix)
     scales = None if scales is None else cupy.asarray(scales)
-    return PersistentMatrix(build_plan(matrix, dtype, scales, lane_steps), geometry)
+    magnitude = magnitude_of(matrix.data, dtype)
+    if magnitude != 1:
+        matrix = matrix.copy()
+        matrix.data = matrix.data / magnitude
+        scales = None if scales is None else scales * magnitude
+    return PersistentMatrix(build_plan(matrix, dtype, scales, lane_steps), geometry, magnitude)
+
+
+def magnitude_of(values: Any, dtype: np.dtype[Any]) -> float:
+    """Return what A must be divided by so that no product over- or underflows; mostly 1."""
+    top = largest(values) if values.size else 0.0
+    safe = SAFE[dtype.itemsize]
+    return 1.0 if top == 0 or 1 / safe < top < safe else power_of_two(top)
 
 
 def matrix_arguments(

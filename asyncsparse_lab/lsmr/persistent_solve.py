@@ -25,6 +25,19 @@ _FAILURES = {
 _TIMED_OUT = -4
 
 
+class Units:
+    """What the kernel's numbers are worth, for it solves with A / magnitude and b / size.
+
+    The iteration sees A D, and y of x = D y.  With column scaling D grows by the magnitude, so
+    that A D and y stay; without, y is x.
+    """
+
+    def __init__(self, size: float, magnitude: float, scaled: bool) -> None:
+        self.of_r, self.of_x = size, size / magnitude
+        self.of_a = 1.0 if scaled else magnitude
+        self.of_y, self.of_gradient = size / self.of_a, size * self.of_a
+
+
 def solve(problem: Problem, reason: str) -> LsmrResult:
     """Solve on the device; b and x stay where the caller has them."""
     from asyncsparse_lab.lsmr.interface import assemble
@@ -70,10 +83,14 @@ def _solve_group(
     if size != 1:
         b = b / size
         start = None if start is None else start / size
+    magnitude = matrix.magnitude
+    if start is not None and magnitude != 1:
+        start = start * magnitude
     x = cupy.empty((matrix.shape[1], rhs), dtype=matrix.dtype)
     arguments.b, arguments.x = b.data.ptr, x.data.ptr
     arguments.start = None if start is None else start.data.ptr
-    arguments.damp, arguments.atol, arguments.btol = problem.damp, tolerances.atol, tolerances.btol
+    arguments.damp = problem.damp / magnitude
+    arguments.atol, arguments.btol = tolerances.atol, tolerances.btol
     arguments.conlim, arguments.maxiter = tolerances.conlim, min(tolerances.maxiter, 2**31 - 1)
     history = None
     if problem.observer is not None:
@@ -86,8 +103,9 @@ def _solve_group(
 
     stream = cupy.cuda.get_current_stream()
     group.start(stream)
+    units = Units(size, magnitude, matrix.scaled)
     if history is not None and problem.observer is not None:
-        _observe(history, problem.observer, stream, first, size)
+        _observe(history, problem.observer, stream, first, units)
     stream.synchronize()
 
     outcomes, norms = [], []
@@ -102,26 +120,26 @@ def _solve_group(
         if code < 0:
             raise InputError(_FAILURES[code])
         solution = x[:, r] if rhs > 1 else x.reshape(-1)
-        if size != 1:
-            solution = solution * size
+        if units.of_x != 1:
+            solution = solution * units.of_x
         outcomes.append(
             ColumnOutcome(
                 solution if problem.xp is not np else cupy.asnumpy(solution),
                 StopCode(code),
                 int(values["itn"]),
-                values["normr"] * size,
-                values["normar"] * size,
-                values["norma"],
+                values["normr"] * units.of_r,
+                values["normar"] * units.of_gradient,
+                values["norma"] * units.of_a,
                 values["conda"],
-                values["normx"] * size,
+                values["normx"] * units.of_y,
             )
         )
         norms.append(
             TrueNorms(
-                values["true_normr"] * size,
-                values["true_normar"] * size,
-                values["true_normar_scaled"] * size,
-                values["normb"] * size,
+                values["true_normr"] * units.of_r,
+                values["true_normar"] * size * magnitude,
+                values["true_normar_scaled"] * units.of_gradient,
+                values["normb"] * units.of_r,
             )
         )
     return outcomes, norms
@@ -151,7 +169,7 @@ def _safe_size(b: Any, start: Any | None) -> float:
 
 
 def _observe(
-    history: Any, observer: Callable[[Progress], None], stream: Any, first: int, size: float
+    history: Any, observer: Callable[[Progress], None], stream: Any, first: int, units: Units
 ) -> None:
     """Report iterations while the kernel writes them."""
     import cupy
@@ -167,7 +185,13 @@ def _observe(
                 count += 1
                 observer(
                     Progress(
-                        first + r, count, normr * size, normar * size, norma, conda, normx * size
+                        first + r,
+                        count,
+                        normr * units.of_r,
+                        normar * units.of_gradient,
+                        norma * units.of_a,
+                        conda,
+                        normx * units.of_y,
                     )
                 )
             reported[r] = count

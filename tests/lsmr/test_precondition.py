@@ -9,6 +9,8 @@ import pytest
 from scipy import sparse
 
 from asyncsparse_lab.lsmr import lsmr
+from asyncsparse_lab.lsmr.persistent import magnitude_of
+from asyncsparse_lab.lsmr.persistent_solve import Units
 from asyncsparse_lab.lsmr.problem import column_scales
 
 if TYPE_CHECKING:
@@ -70,3 +72,27 @@ def test_an_operator_takes_given_scales() -> None:
     expected = np.linalg.lstsq(A.toarray(), B, rcond=None)[0]
     result = lsmr(operator, B, precondition=1 / SPREAD, atol=1e-12, btol=1e-12, backend="host")
     np.testing.assert_allclose(result.x, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("precondition", [None, "columns"])
+def test_units_lead_from_the_kernels_problem_back_to_the_callers(precondition: str | None) -> None:
+    magnitude, size = 2.0**-70, 4.0
+    rng = np.random.default_rng(5)
+    matrix, b = sparse.csr_array(rng.standard_normal((30, 12)) * np.arange(1, 13)), np.ones(30)
+    inside = lsmr(matrix, b / size, backend="host", precondition=precondition)
+    wanted = lsmr(matrix * magnitude, b, backend="host", precondition=precondition)
+    units = Units(size, magnitude, precondition is not None)
+    np.testing.assert_allclose(inside.x * units.of_x, wanted.x, rtol=1e-9)
+    assert inside.normr * units.of_r == pytest.approx(wanted.normr)
+    assert inside.normar * units.of_gradient == pytest.approx(wanted.normar, rel=1e-6)
+    assert inside.norma * units.of_a == pytest.approx(wanted.norma)
+    assert inside.normx * units.of_y == pytest.approx(wanted.normx)
+
+
+def test_only_a_matrix_of_extreme_size_is_divided() -> None:
+    values = np.array([1.0, -3.0], dtype=np.float32)
+    for exponent, divided in ((0, False), (30, False), (-30, False), (90, True), (-90, True)):
+        found = magnitude_of(values * np.float32(2.0) ** exponent, np.dtype(np.float32))
+        assert found == (2.0 ** (exponent + 1) if divided else 1.0)
+    assert magnitude_of(values.astype(float) * 2.0**90, np.dtype(np.float64)) == 1.0
+    assert magnitude_of(values[:0], np.dtype(np.float32)) == 1.0
