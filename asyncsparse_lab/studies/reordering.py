@@ -20,7 +20,9 @@ these: with :math:`\tau` tiles that are not empty, A takes
 :math:`2 \cdot 1024 \lceil N / 128 \rceil \tau` bytes and MMA :math:`2 \cdot 1024 N \tau`
 operations.  The order of a window's columns decides :math:`\tau`: ascending as now, or by the set
 of groups that touch a column, neighbouring sets differing in one group (a Gray code).  It leaves
-the bytes of B as they are: a window gathers each of its columns once, in whatever order.
+the bytes of B as they are: a window gathers each of its columns once, in whatever order.  These
+floors promise much, so it was built (commit ac67b2c) and taken back (a6850fa): loads of one tile
+and products committed one by one cost more than what is left out saves.
 
 Needs no GPU; the study ``row-orders`` measures what reordered rows do win.
 """
