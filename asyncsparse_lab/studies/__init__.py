@@ -120,7 +120,7 @@ STUDIES: Final[dict[str, Study]] = {
             name="row-orders",
             title="Rows of A in another order: what a product gains, and when ordering has paid",
             module="row_orders",
-            notebook="16_reordering",
+            notebook="17_row_orders",
             device="gpu",
         ),
         Study(
