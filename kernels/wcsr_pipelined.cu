@@ -6,18 +6,10 @@
 // stage's barrier by themselves instead of being waited for. L2 delivers A as well: a tile of it
 // counts like rows of B as wide as the window is high, so wide tiles of C read less.
 
+#include "probe_parts.cuh"
 #include "registers.cuh"
 #include "window_output.cuh"
 #include "window_partials.cuh"
-
-// SKIP_PRODUCT and SKIP_STORE leave out a part of the work, for floors: what is left takes how
-// long?
-#ifndef SKIP_PRODUCT
-#define SKIP_PRODUCT 0
-#endif
-#ifndef SKIP_STORE
-#define SKIP_STORE 0
-#endif
 
 // Registers change hands only where the even share is too small for a consumer: its accumulators,
 // and what addresses and the epilogue need. It takes whole warpgroups, of each CTA for itself.
