@@ -88,7 +88,9 @@ class Variant:
         Layouts of B and C that it can be compiled for.
     options : mapping
         What the host decides. WCSR has ``max_cols_per_task``: windows with more columns are cut;
-        0 leaves them whole.  CSR has ``tile_columns``, ``rows_per_task``, ``piece_length`` and
+        0 leaves them whole, -1 is by rule.  Its pipelined kernel has ``deterministic`` (1: pieces
+        are added up in a fixed order, 0: by atomics) and ``row_order``, one of
+        :data:`asyncsparse_lab.spmm.orders.ORDERS`.  CSR has ``tile_columns``, ``rows_per_task``, ``piece_length`` and
         ``order``; 0 of each is by rule (:mod:`asyncsparse_lab.spmm.csr`).
 
     Raises
