@@ -90,8 +90,8 @@ class Variant:
         What the host decides. WCSR has ``max_cols_per_task``: windows with more columns are cut;
         0 leaves them whole, -1 is by rule.  Its pipelined kernel has ``deterministic`` (1: pieces
         are added up in a fixed order, 0: by atomics) and ``row_order``, one of
-        :data:`asyncsparse_lab.spmm.orders.ORDERS`.  CSR has ``tile_columns``, ``rows_per_task``, ``piece_length`` and
-        ``order``; 0 of each is by rule (:mod:`asyncsparse_lab.spmm.csr`).
+        :data:`asyncsparse_lab.spmm.orders.ORDERS`.  CSR has ``tile_columns``, ``rows_per_task``,
+        ``piece_length`` and ``order``; 0 of each is by rule (:mod:`asyncsparse_lab.spmm.csr`).
 
     Raises
     ------
