@@ -86,7 +86,8 @@ def plan(
         console.width = _FILE_WIDTH
     console.print(_headline(matrix, structure), markup=False, soft_wrap=True)
     console.print(_configurations(found) if every else _table(best_of_each(found)))
-    console.print(_reasons(found, structure, rates, seconds), markup=False, soft_wrap=True)
+    reasons = _reasons(found, structure, rates, seconds, products or 1)
+    console.print(reasons, markup=False, soft_wrap=True)
 
 
 def best_of_each(found: list[Candidate]) -> list[Candidate]:
@@ -139,14 +140,16 @@ def _configurations(found: list[Candidate]) -> Table:
     return shown
 
 
-def _reasons(found: list[Candidate], structure: Structure, rates: Rates, seconds: float) -> str:
+def _reasons(
+    found: list[Candidate], structure: Structure, rates: Rates, seconds: float, products: int
+) -> str:
     from asyncsparse_lab.formats.selection import choose_by_fill
 
-    best = found[0]
-    others = [one for one in best_of_each(found) if one.label != best.label]
-    ahead = (
-        f", {others[0].predicted_us / best.predicted_us:.2f}x {others[0].label}" if others else ""
-    )
+    best, *others = best_of_each(found)
+    ahead = ""
+    if others:
+        times, least = (one.predicted_us + one.ordering_us / products for one in (others[0], best))
+        ahead = f", {times / least:.2f}x {others[0].label}"
     ordered = "".join(map(_order_line, best_of_each(found), repeat(found)))
     rule = choose_by_fill(structure.block_fill)
     return (

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from asyncsparse_lab import cli
+from asyncsparse_lab.spmm.plan_structure import Structure
 
 
 def run(*arguments):
@@ -63,6 +65,18 @@ def test_it_tells_when_ordering_has_paid(capsys):
     assert {one["order"] for one in orders} == {"similarity", "cuthill-mckee"}
     assert all(one["ordering_us"] > 0 for one in orders)
     assert {one["params"]["row_order"] for one in orders} == {1, 2}
+
+
+def test_the_lead_over_another_order_counts_what_ordering_takes(monkeypatch, capsys):
+    ordered = Structure.ordered
+    slowly = lambda self, code: replace(ordered(self, code), ordering_us=1e5)  # noqa: E731
+    monkeypatch.setattr(Structure, "ordered", slowly)
+    # Each product is faster in that order, but too few are to come.
+    assert run("mycielskian12", "-n", "512", "--products", "20000") == 0
+    found = re.search(r"^wcsr-pipelined, ([\d.]+)x (.*);", capsys.readouterr().out, re.M)
+    assert found is not None
+    assert found[2].startswith("wcsr-pipelined, similarity")
+    assert float(found[1]) > 1
 
 
 @pytest.mark.parametrize(
