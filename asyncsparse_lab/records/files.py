@@ -183,8 +183,10 @@ def merge(source: Path, target: Path) -> dict[str, tuple[int, int]]:
     Raises
     ------
     InputError
-        ``source`` holds no records.
+        ``source`` holds no records, or is ``target``.
     """
+    if source.resolve() == target.resolve():
+        raise InputError(f"{source} is what is merged into: name a folder that 'measure' wrote")
     files = sorted(path for path in source.glob("*.jsonl") if path.name != RUNS)
     if not files:
         raise InputError(f"no records (*.jsonl) in {source}: name a folder that 'measure' wrote")

@@ -94,6 +94,15 @@ def test_merging_an_empty_folder_is_refused(tmp_path):
         merge(tmp_path, tmp_path / "home")
 
 
+def test_a_folder_is_not_merged_into_itself(tmp_path, make_record):
+    for case in "ba":
+        append_case(tmp_path / "toy.jsonl", [make_record(case=case)])
+    held = (tmp_path / "toy.jsonl").read_bytes()
+    with pytest.raises(InputError, match="merged into"):
+        merge(tmp_path, tmp_path / "." / "")
+    assert (tmp_path / "toy.jsonl").read_bytes() == held
+
+
 def test_the_last_line_of_a_run_counts(tmp_path):
     append_run(tmp_path, {"run": OLD, "after": None})
     append_run(tmp_path, {"run": OLD, "after": {"sm_clock_mhz": 1980}})
