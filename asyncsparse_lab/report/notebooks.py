@@ -72,7 +72,10 @@ def choose(names: Sequence[str], records: Source) -> tuple[dict[Path, list[str]]
         sharing = [other.name for other in STUDIES.values() if other.notebook == study.notebook]
         unmeasured = [name for name in sharing if not has_records(name, records)]
         if unmeasured:
-            why_not[study.name] = f"no {records} records of {', '.join(unmeasured)}"
+            why_not[study.name] = (
+                f"no {records} records of {', '.join(unmeasured)}: "
+                f"asyncsparse measure {' '.join(unmeasured)}"
+            )
         else:
             chosen[path] = sharing
     lines = [f"{name}: left out, {reason}" for name, reason in why_not.items()]
