@@ -204,7 +204,7 @@ def _extended(claim: Claim, frame: pd.DataFrame) -> pd.DataFrame:
     from asyncsparse_lab.studies import STUDIES, load_study
 
     reads = f"{claim.check.get('column', '')} {claim.check.get('value', '')}"
-    if claim.study not in STUDIES or "peer." not in reads:
+    if claim.study not in STUDIES or not any(name in reads for name in ("peer.", "article.")):
         return frame
     extended: pd.DataFrame = load_study(claim.study).judged(frame)
     return extended

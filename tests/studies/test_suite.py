@@ -278,6 +278,12 @@ def test_claims_about_other_codes_are_judged(frame: pd.DataFrame, strange: pd.Da
     assert open_ones == {"paper-machine"}
     fall = judge(claims["suite-others-fall"], frame)
     assert (fall.state, fall.measured) == ("not reproduced", 0.0), "they rise, on the H200"
+    evaluation = Evaluation.of(frame, n=1024)
+    table = evaluation.in_class(">= 1 %", evaluation.times())
+    flops = 2.0 * 1024 * evaluation.facts["nnz"].reindex(table.index) / 1e6
+    for claim, kernel in (("suite-wcsr-tflops", WCSR), ("suite-bcsr-tflops", "BCSR (article)")):
+        expected = geometric_mean((flops / table[kernel]).dropna())
+        assert judge(claims[claim], frame).measured == pytest.approx(expected), claim
     over = judge(claims["suite-wcsr-accspmm"], frame)
     tflops = judge(claims["suite-accspmm-tflops-derived"], frame)
     assert over.measured > 0
