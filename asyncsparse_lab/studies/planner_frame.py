@@ -63,11 +63,12 @@ def choices(frame: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``case``, ``matrix``, ``n``, ``nnz``, ``density``, ``best``, ``best_us``, ``chosen`` (by
-        ``auto``), and for each of :data:`STRATEGIES` its time over the best one's; NaN where that
-        was not measured.  ``auto`` competes too: its time may be the best one.  ``planner`` is the
-        hash of the one that chose, ``differs`` whether that of the records chooses another kernel
-        or configuration, and ``loss`` what the latter predicts of the choice over its own.
+        ``case``, ``matrix``, ``n``, ``nnz``, ``density``, ``search`` (whether it is one of the
+        search), ``best``, ``best_us``, ``chosen`` (by ``auto``), and for each of :data:`STRATEGIES`
+        its time over the best one's; NaN where that was not measured. ``auto`` competes too: its
+        time may be the best one. ``planner`` is the hash of the one that chose, ``differs`` whether
+        that of the records chooses another kernel or configuration, and ``loss`` what the latter
+        predicts of the choice over its own.
     """
     import pandas as pd
 
@@ -85,6 +86,7 @@ def choices(frame: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
         line = {name: auto[name] for name in ("case", "matrix", "n", "nnz", "density", "gpu_name",
                                               "utc", "l2")}  # fmt: skip
         line |= {"best": best, "best_us": times[best], "auto_us": auto["median_us"]}
+        line["search"] = str(case).startswith("search-")
         line["chosen"] = auto.get("params.chosen")
         line["auto"] = auto["median_us"] / times[best]
         line["rule"] = times.get(plan["result.rule"], float("nan")) / times[best]

@@ -17,7 +17,7 @@ from asyncsparse_lab.spmm.run import Ours
 from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import planner, planner_fit, suite
 from asyncsparse_lab.studies.base import Case, Drawing, Table
-from asyncsparse_lab.studies.planner_figures import planners_table
+from asyncsparse_lab.studies.planner_figures import choices_table, planners_table, regret
 from asyncsparse_lab.studies.planner_frame import choices, predicted_rows
 
 MATRICES = ("mycielskian9", "mycielskian10", "Trefethen_2000")
@@ -222,3 +222,20 @@ def test_a_record_of_an_unknown_matrix_or_constant_is_left_out(measured):
     assert len(list(planner_fit.observations(rows, load_rates()))) == 1
     rows["params.stages"] = 99
     assert not list(planner_fit.observations(rows, load_rates()))
+
+
+def test_who_was_not_measured_somewhere_ends_below_one(plans, measured):
+    import matplotlib.pyplot as plt
+
+    chosen = choices(frame_of(plans, gpu="cpu"), measured)
+    assert not chosen["search"].any()
+    first = chosen["n"].iloc[0]
+    chosen.loc[chosen.index[chosen["n"] == first][0], "cublas"] = float("nan")
+    twice = pd.concat([chosen, chosen.assign(search=True)], ignore_index=True)
+    axes = regret(twice).figure.axes[sorted(set(chosen["n"])).index(first)]
+    ends = {line.get_label(): line.get_ydata()[-1] for line in axes.lines}
+    count = int((chosen["n"] == first).sum())
+    assert ends["always dense cuBLAS"] == pytest.approx(1 - 1 / count)
+    assert ends["auto, as measured"] == 1
+    assert len(choices_table(twice).data) == 2 * len(choices_table(chosen).data)
+    plt.close("all")
