@@ -17,13 +17,14 @@ _HEAD: Final = """\
 
 Written by `asyncsparse reproduce` from the records of the study `bcsr-beyond`: do not edit. Times
 are medians with cold L2, of products whose output has the input's type. Dense is cuBLAS in the same
-case, with the same types and layout.
+case, with the same types and layout: bf16 and row-major unless its name says otherwise.
 
 A kernel's floor is the longer of two times. *Loads and stores* is measured in the same case: the
 kernel's producer alone moves the same bytes of A, B and C between memory and shared memory, in the
 same tiles and order, and waits for no product. What L2 and HBM need for loads beside stores is in
 it, whichever of them binds. *Tensor cores* is the operations of the stored blocks at the measured
-rate. It is a floor of these tiles in this order, not of every kernel that could be written.
+rate. It is a floor of these tiles in this order, not of every kernel that could be written. That of
+`bcsr-opt3` is measured by the producer of `bcsr-overlap`, which has the same tiles.
 """
 _COLUMNS: Final = (
     ("kernel", "{}"),

@@ -270,8 +270,9 @@ def columns(evaluation: Evaluation, claims: pd.DataFrame) -> Drawing:
     return Drawing(
         figure,
         pd.DataFrame(lines),
-        f"Geometric means of useful TFLOPS against n on {where}, cold L2, bf16 out. Hollow marks "
-        "without a line are the document's means of WCSR and BCSR over its own matrices. "
+        f"Geometric means of useful TFLOPS against n on {where}, cold L2, bf16 out, of each "
+        "contender over those that it ran on with a right result. Hollow marks without a line "
+        "are the document's means of WCSR and BCSR over its own matrices. "
         f"{peer_sentence(evaluation)}",
     )
 

@@ -99,7 +99,9 @@ def speed(rows: pd.DataFrame) -> Drawing:
         figure,
         data.sort_values(["matrix", "rival"], ignore_index=True),
         "The pipelined WCSR kernel in its best configuration of each matrix, over the article's "
-        "kernel at its best threshold, the best algorithm of cuSPARSE and dense cuBLAS.",
+        "kernel at its best threshold, the best algorithm of cuSPARSE and dense cuBLAS: "
+        f"{_of(rows)}. "
+        "Matrices called like another are generated stand-ins.",
     )
 
 
@@ -123,7 +125,8 @@ def means(rows: pd.DataFrame) -> Table:
         )
     return Table(
         pd.DataFrame(lines),
-        "Speed of the pipelined kernel's best configuration of each matrix over others.",
+        "Speed of the pipelined kernel's best configuration of each matrix over others: "
+        f"{_of(rows)}.",
     )
 
 
@@ -153,7 +156,7 @@ def configurations(rows: pd.DataFrame) -> Table:
         data,
         "The configurations of the pipelined kernel (rows x columns of a tile of C), each over "
         "the best of all on every matrix. Windows are cut by rule, or left whole; pieces are added "
-        "up in a fixed order, or by atomics.",
+        f"up in a fixed order, or by atomics. Measured: {_of(rows)}.",
     )
 
 
@@ -179,7 +182,8 @@ def floors(rows: pd.DataFrame, probes: pd.DataFrame, ceilings: MeasuredCeilings 
         lines.sort_values("useful TFLOPS", ascending=False, ignore_index=True),
         "The best configuration of each matrix, and what its windows take at the measured rates: "
         "rows of B gathered from L2, A in bulk from L2, products with stored zeros, HBM once; and "
-        "its loads alone, timed without products and stores.",
+        "its loads alone, timed without products and stores on a cold L2. "
+        f"Measured: {_of(rows)}.",
     )
 
 
@@ -218,8 +222,14 @@ def throughput(
         pd.DataFrame(lines),
         "Useful TFLOPS on the matrices that are in the suite `shared` too, geometric means: what "
         "is wanted, what dense cuBLAS reaches, and what a kernel would that took the floor's time. "
-        "Each beside the best configurations on the same matrices.",
+        f"Each beside the best configurations on the same matrices: {_of(rows)}.",
     )
+
+
+def _of(rows: pd.DataFrame) -> str:
+    """Return on what was measured, in words: state of L2, type of C, n and density."""
+    (n,), (l2,), (dtype_out,) = (rows[name].unique() for name in ("n", "l2", "dtype_out"))
+    return f"{l2} L2, {dtype_out} in and out, n = {n}, matrices of density 1 % and more"
 
 
 def _mean_tflops(flops: pd.Series[float], us: pd.Series[float]) -> float:
