@@ -20,7 +20,8 @@ Tasks are list scheduled on the slots, longest first
 Fitted to each kernel's records are the fixed time t0 (launch, prologue, end), the efficiency e
 with which it reaches its bound, t1 for a task (prologue and epilogue; s_i grows with its tile of
 C) and, where tasks differ in them, t2 for each of its g_i stages (latency that the ring does not
-hide) and t3 for each of the l_i levels at which pieces of a cut window meet.
+hide) and t3 for each of the l_i times that it meets another piece: levels of a cut window's tree,
+partial sums of a long row.
 
 The exponent p says how far the design hides HBM behind other work: 1, one after the other, where
 thread blocks load, multiply and store in turn (the first touch of a byte in a cold L2, and the
@@ -79,7 +80,7 @@ class Work:
     stages : float or float array
         Of each task, each taking ``stage_us``.
     merges : float or float array
-        Levels at which a task's piece meets others, each taking ``merge_us``.
+        How often a task's piece meets others, each taking ``merge_us``.
     overlapped : bool
         Whether loads run while the task before is multiplied.
     hbm_exponent : float

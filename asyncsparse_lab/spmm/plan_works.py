@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from asyncsparse_lab.spmm.csr import RowTasks
 
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 VALUE_BYTES: Final = 2
 INDEX_BYTES: Final = 4
@@ -209,7 +208,7 @@ def rows_work(
     """
     rates, structure = problem.rates, problem.structure
     a_bytes = csr_bytes(structure) + 16 * (0 if tasks.tasks is None else tasks.count)
-    nonzeros, rows, is_piece = _shared_out(structure, tasks)
+    nonzeros, rows, merged = _shared_out(structure, tasks)
     width = problem.n / column_tiles
     moved = nonzeros * (VALUE_BYTES * width + VALUE_BYTES + INDEX_BYTES)
     moved = moved + rows * (width * problem.output_bytes + POINTER_BYTES)
@@ -220,23 +219,29 @@ def rows_work(
         places,
         problem.hbm_us(a_bytes, 2 * 4 * tasks.slots * problem.n),
         repeats=column_tiles,
-        merges=is_piece,
+        merges=merged,
     )
     return work, a_bytes
 
 
-def _shared_out(structure: Structure, tasks: RowTasks) -> tuple[IntArray, IntArray, BoolArray]:
-    """Return the non-zeros and the rows of each task, and whether it is a piece of a row."""
+def _shared_out(structure: Structure, tasks: RowTasks) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the non-zeros, the rows and the partial sums of each task.
+
+    A piece of a row writes one; who comes last, here the first piece, adds those of all pieces, one
+    after the other.
+    """
     indptr, m = structure.indptr, structure.m
     if tasks.tasks is None:
         first = np.arange(0, m, tasks.rows_per_task)
         last = np.minimum(first + tasks.rows_per_task, m)
-        return indptr[last] - indptr[first], last - first, np.zeros(len(first), dtype=bool)
+        return indptr[last] - indptr[first], last - first, np.zeros(len(first), dtype=np.int64)
     first, rows, piece, _ = tasks.tasks.T.astype(np.int64)
     begin = indptr[first] + piece * tasks.piece_length
     end = indptr[first + np.maximum(rows, 1)]
+    pieces = -(-(end - indptr[first]) // tasks.piece_length)
     end = np.where(rows > 0, end, np.minimum(end, begin + tasks.piece_length))
-    return end - begin, np.maximum(rows, 1), rows == 0
+    merged = np.where(rows > 0, 0, np.where(piece == 0, pieces + 1, 1))
+    return end - begin, np.maximum(rows, 1), merged
 
 
 def csr_library_work(problem: Problem, algorithm: int) -> tuple[Work, int]:

@@ -175,6 +175,9 @@ def test_rows_are_shared_out_as_the_kernel_does(longest):
     least = A.nnz * 2 * 256 + 3001 * 256 * 2
     assert least < work.moved_us.sum() * RATES.gather_bytes_per_us < 1.1 * least
     assert work.moved_us.max() < work.moved_us.sum() / 10  # the long row is cut
+    pieces = np.count_nonzero(work.merges)
+    assert pieces > 1 if longest > 3 else pieces == 0
+    assert np.max(work.merges) == (pieces + 1 if pieces else 0)  # one of them adds up all
     assert device_bytes >= 6 * A.nnz
 
 
