@@ -59,14 +59,17 @@ def verify(
     )
     study.begin(chosen, jobs)
     folder = out if out is not None else local_folder() / facts.slug
-    outcome = run_study(
-        find_study(study.STUDY),
-        study,
-        folder,
-        Plan(chosen, done=0),
-        commit=commit,
-        tell=lambda line: typer.echo(line, err=as_json),
-    )
+    try:
+        outcome = run_study(
+            find_study(study.STUDY),
+            study,
+            folder,
+            Plan(chosen, done=0),
+            commit=commit,
+            tell=lambda line: typer.echo(line, err=as_json),
+        )
+    finally:
+        study.cancel()
     asked = {case.name for case in chosen}
     records = [
         record

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
@@ -146,6 +148,30 @@ def test_a_refused_kernel_does_not_hide_the_next(monkeypatch: pytest.MonkeyPatch
         zip(names, ("error", "passed"), strict=True)
     )
     assert sorted(asked) == sorted(("synccheck", name) for name in names), "each once"
+
+
+def test_what_was_not_begun_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    running, go_on = Event(), Event()
+
+    def run(tool: str, variant: str) -> SanitizerOutcome:
+        asked.append(variant)
+        running.set()
+        go_on.wait(60)
+        return SanitizerOutcome(tool, "2025.3", 0, (), 0, 1.0)
+
+    monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
+    monkeypatch.setattr(verify, "compile_many", list)
+    names = ("csr-vector", "wcsr-paper")
+    verify.begin([CASES[f"sanitize-memcheck-{name}"] for name in names], jobs=1)
+    futures = list(verify._begun.values())
+    assert running.wait(60)
+    verify.cancel()
+    go_on.set()
+    wait(futures, 60)
+    assert sorted(future.cancelled() for future in futures) == [False, True]
+    assert len(asked) == 1
+    assert not verify._begun
 
 
 def test_the_sanitizer_and_the_launches_see_every_tile_beyond_the_document() -> None:
