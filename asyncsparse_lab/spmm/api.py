@@ -115,7 +115,9 @@ def plan(
         layout is planned when it comes.
     products : int, optional
         How many products are to come.  With hundreds or more, the planner also looks for an order
-        of A's rows in which each takes less time, where that can pay for finding it; C is the same.
+        of A's rows in which each takes less time, where that can pay for finding it.  C is the
+        same, but for the order in which products are added up.  Finding it is timed, so that two
+        plans may choose differently where it hardly pays.
 
     Returns
     -------

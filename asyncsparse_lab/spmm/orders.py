@@ -129,6 +129,8 @@ def _by_bandwidth(A: csr_array) -> IntArray:
     m, k = A.shape
     if m != k:
         raise UnsupportedError(f"A is {m} x {k}: only square matrices have a Cuthill-McKee order")
+    if not m:  # SciPy fails there
+        return np.arange(0)
     ones: Any = np.ones(A.nnz, np.int8)
     pattern = csr_matrix((ones, A.indices, A.indptr), shape=A.shape)
     return np.asarray(reverse_cuthill_mckee(pattern, symmetric_mode=False), dtype=np.int64)

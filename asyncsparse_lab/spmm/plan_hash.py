@@ -18,10 +18,10 @@ from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.plan_rates import Rates, load_rates, rates_text
 
 MODULES: Final = (
-    "builds", "cost", "orders", "plan_models", "plan_schedule", "plan_structure", "plan_works",
-    "planner",
+    "builds", "cost", "geometry", "orders", "plan_models", "plan_schedule", "plan_structure",
+    "plan_works", "planner", "variants",
 )  # fmt: skip
-"""Whose code decides what is chosen; a kernel's own module is in the kernel's hash."""
+"""Whose code decides what is chosen."""
 
 
 def plan_hash(rates: Rates | None = None) -> str:

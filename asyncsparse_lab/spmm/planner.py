@@ -7,9 +7,9 @@ device memory are never chosen.
 Rows of A in another order (:mod:`asyncsparse_lab.spmm.orders`) can save time in each product, but
 to order them takes as long as hundreds of products.  They are looked at only for P products to
 come, and only where they could pay: with the best time T so far, and no product faster than an
-empty kernel and its bytes over HBM, :math:`T_0`, where P (T - T_0) is more than what counting A's
-pattern took, which ordering takes at the least.  Candidates are ranked by their time for all P
-products, ordering included.
+empty kernel and its bytes over HBM, :math:`T_0`, where P (T - T_0) is more than twice what counting
+A's pattern took: the rows are put into the order, and counted again.  Candidates are ranked by their
+time for all P products, ordering included.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _reordered(found: Sequence[Candidate], problem: Problem, products: int) -> l
     best = min(one.predicted_us for one in found)
     more: list[Candidate] = []
     for code in orders_of((structure.m, structure.k)).values():
-        if products * (best - least) <= structure.counted_us:
+        if products * (best - least) <= 2 * structure.counted_us:
             break
         ordered = structure.ordered(code)
         other = replace(problem, structure=ordered.structure)

@@ -35,7 +35,7 @@ from asyncsparse_lab.spmm.variants import Variant
 
 Makers = Mapping[str, Callable[[Product], Any]]
 
-LAUNCH_LIMIT_SECONDS: Final = 120.0
+LAUNCH_LIMIT_SECONDS: Final = 300.0
 _SYNC_EVERY: Final = 256  # launches: keeps the driver's queue from filling up
 
 

@@ -19,8 +19,8 @@ def columns(A, code, height=64):
 
 
 @given(
-    m=st.integers(1, 300),
-    k=st.integers(1, 200),
+    m=st.integers(0, 300),
+    k=st.integers(0, 200),
     density=st.sampled_from([0.0, 0.002, 0.1]),
     code=st.sampled_from(list(ORDERS.values())),
 )
