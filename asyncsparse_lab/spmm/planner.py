@@ -8,8 +8,8 @@ Rows of A in another order (:mod:`asyncsparse_lab.spmm.orders`) can save time in
 to order them takes as long as hundreds of products.  They are looked at only for P products to
 come, and only where they could pay: with the best time T so far, and no product faster than an
 empty kernel and its bytes over HBM, :math:`T_0`, where P (T - T_0) is more than twice what counting
-A's pattern took: the rows are put into the order, and counted again.  Candidates are ranked by their
-time for all P products, ordering included.
+A's pattern took: the rows are put into the order, and counted again.  Candidates are ranked by
+their time for all P products, ordering included.
 """
 
 from __future__ import annotations
