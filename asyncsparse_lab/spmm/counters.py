@@ -22,6 +22,7 @@ from asyncsparse_lab.spmm.variants import Variant, find_variant
 LIMIT_SECONDS: Final = 90.0
 SECTOR_BYTES: Final = 32
 
+_MODULE: Final = "asyncsparse_lab.spmm.counters"
 _TOOLKIT: Final = Path("/usr/local/cuda/bin/ncu")
 # Reads that come from SMs alone, where ncu knows them; else all reads of L2.
 _METRIC_SETS: Final[tuple[Mapping[str, str], ...]] = tuple(
@@ -50,9 +51,6 @@ def read_counters(
     DeviceError
         ncu is not there, may not read counters here, or took too long.
     """
-    program = shutil.which("ncu") or (str(_TOOLKIT) if _TOOLKIT.is_file() else None)
-    if program is None:
-        raise DeviceError("ncu is missing: install Nsight Compute")
     job = {
         "matrix": matrix,
         "n": n,
@@ -65,25 +63,53 @@ def read_counters(
     entries = sorted({variant.entry for variant in variants})
     failure = ""
     for metrics in _METRIC_SETS:
-        command = [
-            program, "--csv", "--print-units", "base", "--clock-control", "none",
-            "--kernel-name", f"regex:^({'|'.join(entries)})$",
-            "--metrics", ",".join(metrics.values()),
-            sys.executable, "-m", "asyncsparse_lab.spmm.counters", json.dumps(job),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise DeviceError(f"ncu: no end after {LIMIT_SECONDS:.0f} s") from None
-        launches = parse_counters(done.stdout, metrics)
+        launches, printed = watch(_MODULE, job, f"^({'|'.join(entries)})$", metrics)
         if len(launches) == len(variants):
             return [summarise(launch) for launch in launches]
-        failure = _failure(done.stdout + done.stderr, len(launches), len(variants))
+        failure = _failure(printed, len(launches), len(variants))
         if "metric" not in failure:
             break
     raise DeviceError(failure)
+
+
+def watch(
+    module: str,
+    job: Mapping[str, Any],
+    kernels: str,
+    metrics: Mapping[str, str],
+    seconds: float = LIMIT_SECONDS,
+) -> tuple[list[dict[str, float]], str]:
+    """Run a module under ncu, and return the counts of each launch and all that was printed.
+
+    Parameters
+    ----------
+    module : str
+        Runs as a program whose argument is ``job`` as JSON.
+    kernels : str
+        Regular expression of the kernels that count.
+    metrics : mapping
+        Our name to ncu's.
+
+    Raises
+    ------
+    DeviceError
+        ncu is not there or does not start, or took too long.
+    """
+    program = shutil.which("ncu") or (str(_TOOLKIT) if _TOOLKIT.is_file() else None)
+    if program is None:
+        raise DeviceError("ncu is missing: install Nsight Compute")
+    command = [
+        program, "--csv", "--print-units", "base", "--clock-control", "none",
+        "--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics.values()),
+        sys.executable, "-m", module, json.dumps(job),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"ncu: no end after {seconds:.0f} s") from None
+    except OSError as error:
+        raise DeviceError(f"ncu: {error}") from None
+    return parse_counters(done.stdout, metrics), done.stdout + done.stderr
 
 
 def parse_counters(text: str, metrics: Mapping[str, str]) -> list[dict[str, float]]:

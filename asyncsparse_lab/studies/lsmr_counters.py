@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.spmm.counters import SECTOR_BYTES, watch
 
 METRICS: Final[Mapping[str, str]] = {
     "l2_read": "lts__t_sectors_srcunit_tex_op_read.sum",
@@ -18,8 +14,6 @@ METRICS: Final[Mapping[str, str]] = {
     "dram_read": "dram__bytes_read.sum",
     "dram_write": "dram__bytes_write.sum",
 }
-SECTOR_BYTES: Final = 32
-TOOLKIT: Final = "/usr/local/cuda/bin"
 
 
 def count_launches(
@@ -41,21 +35,7 @@ def count_launches(
     DeviceError
         ncu is not there, took too long, or counted another number of launches.
     """
-    from asyncsparse_lab.spmm.counters import parse_counters
-
-    program = shutil.which("ncu", path=f"{os.environ.get('PATH', '')}:{TOOLKIT}")
-    if program is None:
-        raise DeviceError("ncu is missing")
-    command = [
-        program, "--csv", "--print-units", "base", "--clock-control", "none",
-        "--kernel-name", f"regex:{kernels}", "--metrics", ",".join(METRICS.values()),
-        sys.executable, "-m", f"asyncsparse_lab.studies.{study}", json.dumps(job),
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DeviceError(str(error).splitlines()[0]) from None
-    launches = parse_counters(done.stdout, METRICS)
+    launches, _ = watch(f"asyncsparse_lab.studies.{study}", job, kernels, METRICS, seconds)
     if len(launches) != expected:
         raise DeviceError(f"ncu counted {len(launches)} launches of {expected}")
     return [
