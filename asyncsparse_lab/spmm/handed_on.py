@@ -11,20 +11,13 @@ import numpy as np
 from scipy.sparse import csr_array, eye_array, kron
 
 from asyncsparse_lab.formats.arrays import Array, same_module
-from asyncsparse_lab.spmm.convert import (
-    HEIGHTS,
-    can_convert,
-    device_blocks,
-    wcsr_from_csr,
-    windows_from_csr,
-)
+from asyncsparse_lab.spmm.convert import can_convert, device_blocks, wcsr_from_csr
 from asyncsparse_lab.spmm.elementwise import round_dense
 from asyncsparse_lab.spmm.layout import DeviceBcsr, _row_tasks
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.product import DeviceCsr, Product
 from asyncsparse_lab.spmm.sparse_operands import BLOCK, Blocks, Sparse
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr
-from asyncsparse_lab.spmm.windows import DeviceWindows
 
 BCSR_NAME: Final = "bcsr64"
 """Name under which the kernels look for :class:`DeviceBcsr`."""
@@ -32,16 +25,6 @@ BCSR_NAME: Final = "bcsr64"
 
 def _blocks(product: Product) -> DeviceBcsr:
     return device_blocks(product.device_csr, product.A)
-
-
-def _tall_windows(height: int) -> Callable[[Product], DeviceWindows]:
-    def make(product: Product) -> DeviceWindows:
-        csr = product.device_csr
-        if not can_convert(csr):
-            return DeviceWindows.from_csr(product.A, height)
-        return windows_from_csr(csr, product.A.shape, height)[0]
-
-    return make
 
 
 def _windows(product: Product) -> DeviceWcsr:
@@ -54,9 +37,9 @@ def _windows(product: Product) -> DeviceWcsr:
 ON_THE_GPU: Final[Mapping[str, Callable[[Product], object]]] = {
     BCSR_NAME: _blocks,
     "wcsr64": _windows,
-    **{f"windows{height}": _tall_windows(height) for height in HEIGHTS},
 }
-"""Names of formats to their conversion on the GPU; the arrays are those of the host's."""
+"""Names of formats to their conversion on the GPU, where the kernels' families convert on the host;
+the arrays are the same."""
 
 
 def handed_on(A: Sparse, compute: str, in_order: bool, device: int) -> dict[str, Any]:
