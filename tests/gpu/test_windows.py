@@ -1,4 +1,4 @@
-"""The pipelined WCSR kernel on the GPU: every tile, whole windows and pieces, both kinds of sum."""
+"""The pipelined WCSR kernel on the GPU: every tile, windows whole and cut, rows in two orders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from asyncsparse_lab.spmm.builds import pipelined_builds
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
+from asyncsparse_lab.spmm.orders import AS_STORED, SIMILARITY
 from asyncsparse_lab.spmm.product import Product, poison
 from asyncsparse_lab.spmm.run import Ours
 from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant
@@ -28,10 +29,12 @@ def name_of(variant: Variant) -> str:
 
 @pytest.mark.parametrize("variant", pipelined_builds(), ids=name_of)
 @pytest.mark.parametrize("dtype_out", OUTPUT_TYPES)
-def test_every_tile_passes_the_edge_cases(variant: Variant, dtype_out: str) -> None:
-    pieces = variant.with_options(max_cols_per_task=64)
+@pytest.mark.parametrize("row_order", [AS_STORED, SIMILARITY])
+def test_every_tile_passes_the_edge_cases(variant: Variant, dtype_out: str, row_order: int) -> None:
+    whole = variant.with_options(row_order=row_order)
+    pieces = whole.with_options(max_cols_per_task=64)
     faults = {}
-    for kernel in (variant, pieces, pieces.with_options(deterministic=0)):
+    for kernel in (whole, pieces, pieces.with_options(deterministic=0)):
         for outcome in verify_build(kernel, dtype_out, ORDINARY):
             if outcome.fault:
                 faults[outcome.case, str(kernel.options)] = outcome.fault
