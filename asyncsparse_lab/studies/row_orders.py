@@ -80,35 +80,18 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 
 def measure(case: Case) -> list[Record]:
     """Time all tiles in all orders of one matrix, and put the planner's prediction beside."""
-    import scipy.sparse.csgraph  # noqa: F401  # once a process: not what ordering takes
+    import scipy.sparse.csgraph  # noqa: F401  # once a process: not what preparation takes
 
-    from asyncsparse_lab.gpu.compile import compile_many
-    from asyncsparse_lab.spmm.measure import measure_product
-    from asyncsparse_lab.spmm.run import Ours
-    from asyncsparse_lab.studies.spmm_common import (
-        ceilings_here,
-        product_with_truth,
-        with_results,
-    )
+    from asyncsparse_lab.studies.spmm_cases import measure_case
+    from asyncsparse_lab.studies.spmm_common import with_results
 
-    assert case.matrix is not None
-    assert case.n is not None
-    compile_many([build for builds in kernel_builds().values() for build in builds])
-    product, truth = product_with_truth(case.matrix, case.n)
-    product = product.with_output(DTYPE_OUT)
-    records = measure_product(
-        [Ours(variant) for variant in kernels(product.A.shape)],
-        product,
-        study=STUDY,
-        case=case.name,
-        matrix=case.matrix,
-        truth=truth,
-        l2_states=("cold",),
-        seconds=SECONDS,
-        ceilings=ceilings_here(),
+    shapes = {entry.name: (entry.rows, entry.cols) for entry in entries()}
+    kernels_here = kernels(shapes[str(case.matrix)])
+    measured = measure_case(
+        STUDY, case, kernels_here, dtype_out=DTYPE_OUT, l2_states=("cold",), seconds=SECONDS
     )
-    predicted = predictions(product)
-    return with_results(records, lambda record: {"predicted_us": predicted[_key(record)]})
+    predicted = predictions(measured.product)
+    return with_results(measured.records, lambda record: {"predicted_us": predicted[_key(record)]})
 
 
 def predictions(product: Product) -> dict[tuple[str, int], float]:

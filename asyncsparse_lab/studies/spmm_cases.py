@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncsparse_lab.gpu.compile import compile_many
+from asyncsparse_lab.gpu.timing import L2State
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.contender import Contender
+from asyncsparse_lab.spmm.measure import L2_STATES
 from asyncsparse_lab.spmm.oracle import Reference
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import Variant
@@ -44,9 +46,10 @@ def measure_case(
     dtype_out: str = "bfloat16",
     dtype_in: str = "bfloat16",
     layout: str = "row-major",
+    l2_states: Sequence[L2State] = L2_STATES,
     seconds: float = 0.05,
 ) -> Measured:
-    """Measure variants and libraries of a case, interleaved, cold and warm.
+    """Measure variants and libraries of a case, interleaved, by default cold and warm.
 
     The kernels are compiled before, on all cores.  Our records get the blocks that they multiply
     and their fill.
@@ -66,6 +69,7 @@ def measure_case(
         case=case.name,
         matrix=case.matrix,
         truth=truth,
+        l2_states=l2_states,
         seconds=seconds,
         ceilings=ceilings_here(),
     )
