@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import repeat
 from math import ceil, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -145,12 +144,13 @@ def _reasons(
 ) -> str:
     from asyncsparse_lab.formats.selection import choose_by_fill
 
-    best, *others = best_of_each(found)
+    each = best_of_each(found)
+    best, *others = each
     ahead = ""
     if others:
         times, least = (one.predicted_us + one.ordering_us / products for one in (others[0], best))
         ahead = f", {times / least:.2f}x {others[0].label}"
-    ordered = "".join(map(_order_line, best_of_each(found), repeat(found)))
+    ordered = "".join(_order_line(one, found) for one in each if one.order)
     rule = choose_by_fill(structure.block_fill)
     return (
         f"\n{best.label}{ahead}; bound by {best.bound_by}. The article's rule: "
@@ -163,8 +163,6 @@ def _reasons(
 
 def _order_line(one: Candidate, found: list[Candidate]) -> str:
     """Return when another order of A's rows has paid, in words."""
-    if not one.order:
-        return ""
     paid = one.paid_after(found)
     pays = "never pays" if isinf(paid) else f"has paid after {ceil(paid):,} products"
     return f"{one.label}: ordering takes {one.ordering_us / 1e3:.1f} ms and {pays}.\n"

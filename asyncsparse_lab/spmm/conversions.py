@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Makers = Mapping[str, Callable[[Any], Any]]
+"""Name of a format to what makes it of a product."""
 
 
 class Conversions:
@@ -17,7 +19,7 @@ class Conversions:
         Name to what makes that format of a product, in place of who asks for it.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
+    def __init__(self, makers: Makers | None = None) -> None:
         self._made: dict[str, tuple[Any, float]] = {}
         self.makers = makers or {}
 

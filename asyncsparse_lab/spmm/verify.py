@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -27,13 +27,11 @@ from asyncsparse_lab.errors import (
 )
 from asyncsparse_lab.formats.arrays import array_module
 from asyncsparse_lab.spmm.contender import Contender, Prepared
-from asyncsparse_lab.spmm.conversions import Conversions
+from asyncsparse_lab.spmm.conversions import Conversions, Makers
 from asyncsparse_lab.spmm.edge_cases import EdgeCase, make_b, random_blocks
 from asyncsparse_lab.spmm.oracle import Reference, as_float64, reference, sample_rows
 from asyncsparse_lab.spmm.product import BFLOAT16_NAN, Product, poison
 from asyncsparse_lab.spmm.variants import Variant
-
-Makers = Mapping[str, Callable[[Product], Any]]
 
 LAUNCH_LIMIT_SECONDS: Final = 300.0
 _SYNC_EVERY: Final = 256  # launches: keeps the driver's queue from filling up
