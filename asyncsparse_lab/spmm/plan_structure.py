@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats.arrays import CanonicalCSR, canonical_csr
-from asyncsparse_lab.spmm.orders import row_order
+from asyncsparse_lab.spmm.orders import order_rows
 
 IntArray = npt.NDArray[np.int64]
 
@@ -98,13 +98,8 @@ class Structure:
         """Put the rows into an order of :func:`asyncsparse_lab.spmm.orders.row_order`, once."""
         if code not in self._ordered:
             assert self.csr is not None
-            import scipy.sparse.csgraph  # noqa: F401  # once a process: not what ordering takes
-
-            begin = time.perf_counter()
             arrays = (self.csr.data, self.csr.indices, self.csr.indptr)
-            A = csr_array(arrays, shape=self.csr.shape)
-            A = A[row_order(A, code)]
-            ordering_us = 1e6 * (time.perf_counter() - begin)
+            A, ordering_us = order_rows(csr_array(arrays, shape=self.csr.shape), code)
             self._ordered[code] = Ordered(replace(structure_of(A), csr=None), ordering_us)
         return self._ordered[code]
 
