@@ -58,7 +58,7 @@ struct alignas(16) Ring {
 static_assert(sizeof(Ring) == RING_BYTES);
 enum { FORWARD = 0, ADJOINT = 1 };
 
-// Rows, log2 of the lanes a row, and steps, 8 bits each.
+// Rows and log2 of the lanes a row, 8 bits each, and steps, 16.
 __device__ __forceinline__ uint32_t packed_slice(const LsmrMatrix& matrix, int32_t slice,
                                                  int32_t end) {
   if (slice >= end) return 0;
