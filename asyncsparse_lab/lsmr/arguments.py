@@ -18,6 +18,7 @@ class MatrixArguments(ctypes.Structure):
         ("first_piece", ctypes.c_int32),
         ("piece_begin", ctypes.c_int32),
         ("piece_end", ctypes.c_int32),
+        ("block_parts", ctypes.c_int32),
     )
 
 

@@ -17,7 +17,8 @@ warps for what a thread needs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,6 +43,9 @@ CLUSTERS: Final = (4, 8, 16)  # blocks; more than 8 are not portable (CUDA progr
 STREAMING_SLICE_COST: Final = 12
 """A warp that streams waits for the vector once a slice, however few steps that has."""
 MIN_RING_STEPS: Final = 16  # two chunks of 8
+SHARED: Final = 0.4
+"""Of a streaming block's part of the matrix: not its warps' own, but whoever's is free first."""
+MOST_SHARED: Final = 5  # units of a warp's part
 STREAMING: Final = {4: (736, 32), 8: (640, 16)}
 """Threads of a block, and steps of a warp's ring, by the bytes of an element: as many warps as
 leave the L1 cache the quarter of an SM's memory that the gathered vectors need."""
@@ -79,6 +83,9 @@ class Geometry:
         Whether all blocks are one cluster, of 16 at most.  Compute capability 9.0.
     slice_cost : int
         What a slice costs beside its steps, where the slices are shared out.
+    units : int
+        Of each streaming warp's part: the first is its own, and the block's warps take the others
+        as they get free.
     """
 
     blocks: int
@@ -92,6 +99,7 @@ class Geometry:
     ring_steps: int = 0
     cluster: bool = False
     slice_cost: int = SLICE_COST
+    units: int = 1
 
     @property
     def workers(self) -> int:
@@ -107,6 +115,37 @@ class Geometry:
     def parts(self) -> int:
         """Parts of the matrix: one a block, or one a warp that streams."""
         return self.blocks * (self.workers if self.streamed else 1)
+
+    @property
+    def block_parts(self) -> int:
+        """Parts of a block, or units of its parts."""
+        return self.parts // self.blocks * self.units
+
+    @property
+    def chunk_steps(self) -> int:
+        """Steps that come by one bulk copy: ``CHUNK_STEPS`` of ``lsmr_stream.cuh``."""
+        return 8 if self.ring_steps < 32 else 16
+
+    def bounds(self, plan: Plan) -> tuple[Any, Any]:
+        """Return the first slice of each block, or of each unit of a warp's part.
+
+        Raises
+        ------
+        InputError
+            A unit does not fill a warp's ring, in which the next one must not begin before the
+            warp knows it.
+        """
+        if self.units == 1:
+            return plan.bounds(self.parts, self.slice_cost)
+        others = self.units - 1
+        shares = (1.0 - SHARED, *others * (SHARED / others,))
+        bounds = plan.bounds(self.parts, self.slice_cost, shares)
+        shortest, least = plan.shortest(bounds), self.ring_steps - self.chunk_steps + 1
+        if shortest < least:
+            raise InputError(
+                f"units={self.units}: one has {shortest} steps of the {least} that it needs here"
+            )
+        return bounds
 
     def constants(self, dtype: np.dtype[Any], rhs: int) -> Mapping[str, int]:
         """Return the kernel's macros."""
@@ -134,9 +173,9 @@ class Geometry:
     def shared_bytes(self, plan: Plan, rhs: int) -> int:
         """Return the dynamic shared memory of a block."""
         if self.streamed:
-            return self.workers * ring_bytes(self.ring_steps, plan.dtype.itemsize)
-        bounds = plan.bounds(self.blocks, self.slice_cost)
-        return plan.shared_bytes(bounds, rhs) if self.staged else 0
+            rings = self.workers * ring_bytes(self.ring_steps, plan.dtype.itemsize)
+            return rings + pool_bytes(self.workers, self.units)
+        return plan.shared_bytes(self.bounds(plan), rhs) if self.staged else 0
 
     def build(self, dtype: np.dtype[Any], rhs: int, arch: str) -> KernelBuild:
         """Return the compilation of the kernel for this geometry."""
@@ -147,8 +186,14 @@ def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
     chunks = steps // (8 if steps < 32 else 16)
-    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 20 + 12
+    heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 20 + 16
     return -(-(entries + heads + barriers + rest) // 16) * 16
+
+
+def pool_bytes(warps: int, units: int) -> int:
+    """Return the size of what a block's ``Pool`` points to."""
+    sums, descriptions, taken = 2 * 8 * units, 2 * 20 * (units - 1), 2 * 4
+    return warps * (sums + descriptions) + taken
 
 
 def choose_geometry(
@@ -191,7 +236,7 @@ def choose_geometry(
     if rhs > 1:
         return Geometry(sm_count, FEW_THREADS, staged=False)
     if modern:
-        return _streaming(plan.dtype, sm_count)
+        return _shared_out(_streaming(plan.dtype, sm_count), plan)
     return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
 
 
@@ -200,6 +245,16 @@ def _streaming(dtype: np.dtype[Any], blocks: int) -> Geometry:
     return Geometry(
         blocks, threads, staged=False, ring_steps=ring_steps, slice_cost=STREAMING_SLICE_COST
     )
+
+
+def _shared_out(geometry: Geometry, plan: Plan) -> Geometry:
+    """Return the geometry with as many units as the warps' parts of the matrix can have."""
+    for others in range(MOST_SHARED, 0, -1):
+        cut = replace(geometry, units=1 + others)
+        with suppress(InputError):
+            cut.bounds(plan)
+            return cut
+    return geometry
 
 
 def predict_us(plan: Plan, geometry: Geometry) -> float:
@@ -236,7 +291,8 @@ def check_geometry(geometry: Geometry) -> None:
     Raises
     ------
     InputError
-        Threads that are no whole warps between 2 and 32, or copies that are not 1 to 8.
+        Threads that are no whole warps between 2 and 32, copies that are not 1 to 8, a ring that
+        does not work, or units without one.
     """
     if geometry.threads % WARP or not 2 * WARP <= geometry.threads <= 32 * WARP:
         raise InputError(f"threads={geometry.threads}: give a multiple of 32 from 64 to 1024")
@@ -253,6 +309,8 @@ def check_geometry(geometry: Geometry) -> None:
             f"ring_steps={steps}: give a power of two, at least {MIN_RING_STEPS}, with "
             "staged=False and together=1"
         )
+    if not 1 <= geometry.units <= WARP or (geometry.units > 1 and not steps):
+        raise InputError(f"units={geometry.units}: give 1 to {WARP}, above 1 with ring_steps")
     if geometry.blocks < 1:
         raise InputError(f"blocks={geometry.blocks}: give at least 1")
 

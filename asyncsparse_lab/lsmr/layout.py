@@ -68,27 +68,36 @@ class SlicedMatrix:
             arrays.append(self.true_values)
         return int(sum(array.nbytes for array in arrays))
 
-    def block_slices(self, blocks: int, slice_cost: int = SLICE_COST) -> Any:
+    def block_slices(
+        self, blocks: int, slice_cost: int = SLICE_COST, shares: tuple[float, ...] = (1.0,)
+    ) -> Any:
         """Return where each block's slices begin, and the end: parts of about equal cost.
 
-        A slice costs as much as its steps and ``slice_cost`` more.
+        A slice costs as much as its steps and ``slice_cost`` more.  Each part is cut into
+        ``shares`` of its cost, which add up to 1.
         """
         xp = array_module(self.slices)
         cost = xp.cumsum(self.slices[: self.row_slices, 2].astype(np.int64) + slice_cost)
-        targets = xp.arange(1, blocks) * (int(cost[-1]) / blocks)
-        bounds = xp.zeros(blocks + 1, dtype=np.int32)
+        begins = np.cumsum([0.0, *shares[:-1]])
+        parts = (np.arange(blocks)[:, None] + begins).ravel()[1:]
+        targets = xp.asarray(parts * (int(cost[-1]) / blocks))
+        bounds = xp.zeros(targets.size + 2, dtype=np.int32)
         bounds[1:-1] = xp.searchsorted(cost, targets)
         bounds[-1] = self.row_slices
         return bounds
 
-    def staged_bytes(self, block_slices: Any) -> Any:
-        """Return the bytes of shared memory that each block's slices take."""
+    def block_steps(self, block_slices: Any) -> Any:
+        """Return how many steps each block's slices have."""
         xp = array_module(self.slices)
         ends = xp.zeros(self.row_slices + 1, dtype=np.int64)
         ends[1:] = xp.cumsum(self.slices[: self.row_slices, 2].astype(np.int64))
-        steps = xp.diff(ends[block_slices])
+        return xp.diff(ends[block_slices])
+
+    def staged_bytes(self, block_slices: Any) -> Any:
+        """Return the bytes of shared memory that each block's slices take."""
         entry = self.columns.dtype.itemsize + self.values.dtype.itemsize
-        return steps * WARP * entry + xp.diff(block_slices) * 16
+        xp = array_module(self.slices)
+        return self.block_steps(block_slices) * WARP * entry + xp.diff(block_slices) * 16
 
     def block_rows(self, block_slices: Any) -> Any:
         """Return how many rows each block owns."""

@@ -123,7 +123,7 @@ class PersistentMatrix(PreparedMatrix):
         artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
         kernel = load(artifact)
         plan, (m, n) = self.plan, self.shape
-        bounds = plan.bounds(geometry.parts, geometry.slice_cost)
+        bounds = geometry.bounds(plan)
         shared = geometry.shared_bytes(plan, rhs)
         arguments = SolveArguments()
         buffers: list[Any] = list(bounds)
@@ -132,8 +132,9 @@ class PersistentMatrix(PreparedMatrix):
             buffers.append(cupy.empty(max(count, 1), dtype=dtype))
             return buffers[-1]
 
-        arguments.forward = matrix_arguments(plan.forward, bounds[0], _device_pointer)
-        arguments.adjoint = matrix_arguments(plan.adjoint, bounds[1], _device_pointer)
+        parts = geometry.block_parts
+        arguments.forward = matrix_arguments(plan.forward, bounds[0], parts, _device_pointer)
+        arguments.adjoint = matrix_arguments(plan.adjoint, bounds[1], parts, _device_pointer)
         arguments.row_order = plan.row_order.data.ptr
         arguments.column_order = plan.column_order.data.ptr
         arguments.scales = None if plan.scales is None else plan.scales.data.ptr
@@ -234,7 +235,7 @@ def magnitude_of(values: Any, dtype: np.dtype[Any]) -> float:
 
 
 def matrix_arguments(
-    matrix: SlicedMatrix, bounds: Any, pointer: Callable[[Any], int]
+    matrix: SlicedMatrix, bounds: Any, block_parts: int, pointer: Callable[[Any], int]
 ) -> MatrixArguments:
     """Fill ``LsmrMatrix``; ``pointer`` gives an array's address."""
     return MatrixArguments(
@@ -247,6 +248,7 @@ def matrix_arguments(
         first_piece=matrix.gathered,
         piece_begin=matrix.row_slices,
         piece_end=matrix.row_slices + matrix.pieces,
+        block_parts=block_parts,
     )
 
 

@@ -48,12 +48,20 @@ class Plan:
     column_order: Any
     scales: Any | None
 
-    def bounds(self, parts: int, slice_cost: int = SLICE_COST) -> tuple[Any, Any]:
+    def bounds(
+        self, parts: int, slice_cost: int = SLICE_COST, shares: tuple[float, ...] = (1.0,)
+    ) -> tuple[Any, Any]:
         """Return the first slice of each block, or other part, in both directions."""
         return (
-            self.forward.block_slices(parts, slice_cost),
-            self.adjoint.block_slices(parts, slice_cost),
+            self.forward.block_slices(parts, slice_cost, shares),
+            self.adjoint.block_slices(parts, slice_cost, shares),
         )
+
+    def shortest(self, bounds: tuple[Any, Any]) -> int:
+        """Return the steps of the shortest of these parts in either direction."""
+        forward, adjoint = bounds
+        steps = (self.forward.block_steps(forward), self.adjoint.block_steps(adjoint))
+        return min(int(of.min()) for of in steps)
 
     def shared_bytes(self, bounds: tuple[Any, Any], rhs: int) -> int:
         """Return the dynamic shared memory that the largest block needs if it stages."""

@@ -298,6 +298,7 @@ def geometry_params(geometry: Geometry) -> dict[str, Any]:
         "cluster": geometry.cluster,
         "ring_steps": geometry.ring_steps,
         "slice_cost": geometry.slice_cost,
+        "units": geometry.units,
     }
 
 

@@ -50,7 +50,6 @@ using Real = float;
 constexpr int WORKER_WARPS = THREADS / WARP_THREADS - 1;
 constexpr int WORKERS = WORKER_WARPS * WARP_THREADS;
 static_assert(THREADS % WARP_THREADS == 0 && WORKER_WARPS >= 1 && THREADS <= 1024);
-constexpr int PARTS = STREAMED ? WORKER_WARPS : 1;  // of a block, each with slices of its own
 static_assert(RHS == 1 || RHS == 2 || RHS == 4);
 static_assert(!(STAGED && STREAMED));
 static_assert(BATCHED != 2 || (TOGETHER == 1 && RHS == 1));
@@ -67,7 +66,7 @@ struct alignas(16) Slice {
 
 struct LsmrMatrix {
   const Slice* slices;
-  const int32_t* block_slices;  // gridDim.x * PARTS + 1: the slices of each part of each block
+  const int32_t* block_slices;  // gridDim.x * block_parts + 1: the slices of each block's parts
   const int32_t* columns;
   const Real* values;       // of A D
   const Real* true_values;  // of A; the same array without column scaling
@@ -75,6 +74,7 @@ struct LsmrMatrix {
   int32_t first_piece;  // long rows are cut: the sum of piece p is element first_piece + p of
   int32_t piece_begin;  // the gathered vector; slices piece_begin .. piece_end make these sums
   int32_t piece_end;
+  int32_t block_parts;  // one, or so many for each worker warp that streams
 };
 
 struct LsmrOutcome {  // of one right-hand side; doubles throughout

@@ -118,12 +118,13 @@ __device__ void Solver::recur(int32_t j) {
   if (place.lane == 0 && !any_runs) shared.stop = 1;
 }
 
-// The products A v and A' u: see for_rows.
+// The products A v and A' u: see for_rows. The squares are what `after` adds up.
 template <class Before, class After, class Ready>
-__device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready) {
+__device__ __forceinline__ void Solver::multiply_forward(Before before, After after, Ready ready,
+                                                         double (&square)[RHS]) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, FORWARD, g.v, place.lane, before, after);
+  stream_rows<1>(g, stream, FORWARD, g.v, place, {&square}, before, after);
 #else
   for_rows<Real, TOGETHER>(forward, g.v, place.warp, WORKER_WARPS, place.lane, before, after,
                            ready);
@@ -131,10 +132,12 @@ __device__ __forceinline__ void Solver::multiply_forward(Before before, After af
 }
 
 template <class Before, class After, class Ready>
-__device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready) {
+__device__ __forceinline__ void Solver::multiply_adjoint(Before before, After after, Ready ready,
+                                                         double (&square_v)[RHS],
+                                                         double (&square_x)[RHS]) {
 #if STREAMED
   ready();
-  stream_rows(g, stream, ADJOINT, g.u, place.lane, before, after);
+  stream_rows<2>(g, stream, ADJOINT, g.u, place, {&square_v, &square_x}, before, after);
 #else
   for_rows<Real, TOGETHER>(adjoint, g.u, place.warp, WORKER_WARPS, place.lane, before, after,
                            ready);
@@ -188,7 +191,7 @@ __device__ bool Solver::iterate() {
               square[r] += double(u) * double(u);
             }
           },
-          ready);
+          ready, square);
     } else {
       recur(j);
     }
@@ -243,7 +246,7 @@ __device__ bool Solver::iterate() {
               square_v[r] += double(v) * double(v);
             }
           },
-          ready);
+          ready, square_v, square_x);
     } else if (keeps_scalars()) {
       advance_by_beta(shared.scalars[place.lane], sqrt(pick(square)), g.damp);
     }

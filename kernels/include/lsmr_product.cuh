@@ -5,7 +5,7 @@
 
 // The slices of a block.
 __device__ __forceinline__ int32_t block_begin(const LsmrMatrix& matrix, int32_t block) {
-  return matrix.block_slices[block * PARTS];
+  return matrix.block_slices[block * matrix.block_parts];
 }
 
 // Where a block reads its part of a matrix: in shared memory, or where it always was.

@@ -80,9 +80,12 @@ struct Solver {
   __device__ __forceinline__ bool keeps_scalars() const { return !place.works && place.lane < RHS; }
 
   template <class Before, class After, class Ready>
-  __device__ __forceinline__ void multiply_forward(Before before, After after, Ready ready);
+  __device__ __forceinline__ void multiply_forward(Before before, After after, Ready ready,
+                                                   double (&square)[RHS]);
   template <class Before, class After, class Ready>
-  __device__ __forceinline__ void multiply_adjoint(Before before, After after, Ready ready);
+  __device__ __forceinline__ void multiply_adjoint(Before before, After after, Ready ready,
+                                                   double (&square_v)[RHS],
+                                                   double (&square_x)[RHS]);
 
   __device__ bool start();
   __device__ bool iterate();

@@ -9,6 +9,7 @@
 // registers hold what is in flight, reach a half of that.
 #pragma once
 
+#include "lsmr_exchange.cuh"
 #include "lsmr_product.cuh"
 #include "mbarrier.cuh"
 
@@ -37,8 +38,8 @@ __device__ __forceinline__ void bulk_load(void* target, const void* source, uint
       : "memory");
 }
 
-// A warp's slices of one matrix.
-struct Stretch {
+// Slices that follow each other, of one matrix.
+struct Unit {
   int32_t slice_begin, slice_end;
   int32_t row_begin;
   uint32_t step_begin, step_end;
@@ -48,15 +49,39 @@ struct Stretch {
 struct alignas(16) Ring {
   Real values[RING_STEPS * WARP_THREADS];
   int32_t columns[RING_STEPS * WARP_THREADS];
-  uint32_t head[2][WARP_THREADS];  // the first slices of both matrices, packed
+  uint32_t head[2][WARP_THREADS];  // the first slices of its own units, packed
   uint64_t full[CHUNKS];
   uint64_t policy;
-  Stretch stretches[2];
+  Unit own[2];
   uint32_t next, end;  // the steps that are asked for next
   int32_t asked;       // and their matrix
+  int32_t drawn;       // the shared unit that follows what is multiplied now; -1: there is none
 };
 static_assert(sizeof(Ring) == RING_BYTES);
 enum { FORWARD = 0, ADJOINT = 1 };
+constexpr int32_t NONE = -1;
+
+// What the warps of a block share, behind their rings: of each matrix `units` a warp.
+struct Pool {
+  char* memory;
+  int32_t units;
+
+  __device__ __forceinline__ int32_t all() const { return WORKER_WARPS * units; }
+  // All but the first of each warp.
+  __device__ __forceinline__ int32_t count() const { return WORKER_WARPS * (units - 1); }
+
+  // Of each unit, whoever multiplied it: two kinds.
+  __device__ __forceinline__ double* sums(int kind) const {
+    return reinterpret_cast<double*>(memory) + kind * all();
+  }
+  __device__ __forceinline__ Unit* shared(int which) const {
+    return reinterpret_cast<Unit*>(sums(2)) + which * count();
+  }
+  // How many of these are taken.
+  __device__ __forceinline__ int32_t& taken(int which) const {
+    return reinterpret_cast<int32_t*>(shared(2))[which];
+  }
+};
 
 // Rows and log2 of the lanes a row, 8 bits each, and steps, 16.
 __device__ __forceinline__ uint32_t packed_slice(const LsmrMatrix& matrix, int32_t slice,
@@ -66,35 +91,46 @@ __device__ __forceinline__ uint32_t packed_slice(const LsmrMatrix& matrix, int32
   return uint32_t(half.y) | uint32_t(half.x) << 16;
 }
 
-__device__ __forceinline__ void find_stretch(const LsmrMatrix& matrix, int32_t part, int32_t lane,
-                                             Stretch& stretch, uint32_t& head) {
-  const int32_t begin = matrix.block_slices[part], end = matrix.block_slices[part + 1];
-  head = packed_slice(matrix, begin + lane, end);
-  if (lane != 0) return;
-  stretch = {};
-  if (begin == end) return;
+// Unit `number` of the warp's. The warps of a block are far apart in the matrix, so that its SM has
+// rows of all kinds.
+__device__ __forceinline__ Unit find_unit(const LsmrMatrix& matrix, int32_t warp, int32_t units,
+                                          int32_t number) {
+  const int32_t* bounds = matrix.block_slices + (warp * gridDim.x + blockIdx.x) * units + number;
+  const int32_t begin = bounds[0], end = bounds[1];
+  if (begin == end) return {};
   const Slice first = matrix.slices[begin], last = matrix.slices[end - 1];
-  stretch = {begin, end, first.first_row, first.first_step, last.first_step + last.steps};
+  return {begin, end, first.first_row, first.first_step, last.first_step + last.steps};
 }
 
 struct Stream {  // all lanes of a warp hold the same
   Ring* ring;
+  Pool pool;
   uint32_t step;     // in the ring: the one that is multiplied next
   uint32_t there;    // steps from there on that have arrived
   uint32_t arrived;  // chunks so far
 
+  // By all workers; the block meets before the first product.
   __device__ __forceinline__ void begin(const LsmrArguments& g, char* memory, int32_t warp,
                                         int32_t lane) {
     ring = reinterpret_cast<Ring*>(memory) + warp;
+    pool = {memory + WORKER_WARPS * sizeof(Ring), g.forward.block_parts / WORKER_WARPS};
     step = there = arrived = 0;
-    // The warps of a block are far apart in the matrix, so that its SM has rows of all kinds.
-    const int32_t part = warp * gridDim.x + blockIdx.x;
-    find_stretch(g.forward, part, lane, ring->stretches[FORWARD], ring->head[FORWARD][lane]);
-    find_stretch(g.adjoint, part, lane, ring->stretches[ADJOINT], ring->head[ADJOINT][lane]);
+    for (int which = FORWARD; which <= ADJOINT; ++which) {
+      const LsmrMatrix& matrix = which == FORWARD ? g.forward : g.adjoint;
+      const Unit own = find_unit(matrix, warp, pool.units, 0);
+      ring->head[which][lane] = packed_slice(matrix, own.slice_begin + lane, own.slice_end);
+      if (lane == 0) ring->own[which] = own;
+      for (int32_t i = threadIdx.x; i < pool.count(); i += WORKERS) {
+        pool.shared(which)[i] =
+            find_unit(matrix, i % WORKER_WARPS, pool.units, 1 + i / WORKER_WARPS);
+      }
+      if (threadIdx.x == 0) pool.taken(which) = 0;
+    }
     if (lane == 0) {
       ring->policy = evict_first();
       ring->next = ring->end = 0;
       ring->asked = ADJOINT;
+      ring->drawn = NONE;
       for (uint32_t slot = 0; slot < CHUNKS; ++slot) mbarrier_init(&ring->full[slot], 1);
       mbarrier_init_fence();
     }
@@ -106,17 +142,38 @@ struct Stream {  // all lanes of a warp hold the same
   }
 
   __device__ __forceinline__ bool is_empty() const {
-    return ring->stretches[FORWARD].step_begin == ring->stretches[FORWARD].step_end &&
-           ring->stretches[ADJOINT].step_begin == ring->stretches[ADJOINT].step_end;
+    return ring->own[FORWARD].step_begin == ring->own[FORWARD].step_end &&
+           ring->own[ADJOINT].step_begin == ring->own[ADJOINT].step_end;
+  }
+
+  // When the warp begins a unit: which one follows in this phase, NONE after the last. The stream
+  // gets there later, since no unit is shorter than what lies ahead in a ring.
+  __device__ __forceinline__ int32_t draw(int32_t which, int32_t lane) {
+    if (pool.units == 1) return NONE;
+    int32_t drawn = 0;
+    if (lane == 0) {
+      drawn = atomicAdd(&pool.taken(which), 1);
+      if (drawn >= pool.count()) drawn = NONE;
+      ring->drawn = drawn;
+    }
+    return __shfl_sync(~0u, drawn, 0);
+  }
+
+  // Lane 0: the unit that follows what was asked for: a shared one, or the other matrix's own.
+  __device__ __forceinline__ void turn() {
+    do {
+      const bool stays = ring->drawn != NONE;
+      if (!stays) ring->asked ^= 1;
+      const Unit& unit = stays ? pool.shared(ring->asked)[ring->drawn] : ring->own[ring->asked];
+      ring->drawn = NONE;
+      ring->next = unit.step_begin;
+      ring->end = unit.step_end;
+    } while (ring->next == ring->end);
   }
 
   // Lane 0: the next chunk into a slot.
   __device__ __forceinline__ void ask(const LsmrArguments& g, uint32_t slot) {
-    while (ring->next == ring->end) {
-      ring->asked ^= 1;
-      ring->next = ring->stretches[ring->asked].step_begin;
-      ring->end = ring->stretches[ring->asked].step_end;
-    }
+    if (ring->next == ring->end) turn();
     const uint32_t next = ring->next, steps = min(CHUNK_STEPS, ring->end - next);
     ring->next = next + steps;
     const uint32_t place = slot * CHUNK_STEPS * WARP_THREADS;
@@ -157,8 +214,8 @@ struct Stream {  // all lanes of a warp hold the same
     }
     if (step == RING_STEPS) step = 0;
   }
-  // What follows the end of a matrix begins with a chunk.
-  __device__ __forceinline__ void finish_matrix(const LsmrArguments& g, int32_t lane) {
+  // What follows the end of a unit begins with a chunk.
+  __device__ __forceinline__ void finish_unit(const LsmrArguments& g, int32_t lane) {
     if (step % CHUNK_STEPS != 0) advance(g, CHUNK_STEPS - step % CHUNK_STEPS, lane);
   }
 
@@ -168,8 +225,8 @@ struct Stream {  // all lanes of a warp hold the same
   }
 };
 
-// The sums of a lane's entries in COUNT slices that follow each other, STEPS steps each; all loads
-// before the first use.
+// Adds a lane's entries in COUNT slices that follow each other, STEPS steps each, to its sums, one
+// after the other: where the ring ends must not show in the bits. All loads before the first use.
 template <int STEPS, int COUNT>
 __device__ __forceinline__ void sum_slices(const int32_t* columns, const Real* values,
                                            const Real* x, Real (&sums)[COUNT]) {
@@ -181,7 +238,6 @@ __device__ __forceinline__ void sum_slices(const int32_t* columns, const Real* v
   }
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
-    sums[i] = 0;
 #pragma unroll
     for (int k = 0; k < STEPS; ++k) {
       sums[i] += values[(i * STEPS + k) * WARP_THREADS] * gathered[i][k];
@@ -210,26 +266,26 @@ __device__ __forceinline__ void sum_next(const LsmrArguments& g, Stream& stream,
   stream.advance(g, COUNT * steps, lane);
 }
 
-// For every row of the warp's stretch, as for_rows in lsmr_product.cuh. Two slices that are alike,
-// a lane a row, are multiplied together: twice as much of the vectors is on its way, for fewer
-// instructions. What `before` reads is not prefetched: it comes while the gathered elements do, and
-// the L2 cache, which is at four fifths of its peak here, would be asked once more.
+// For every row of a unit, as for_rows in lsmr_product.cuh; `packed_next` are its first slices. Two
+// slices that are alike, a lane a row, are multiplied together: twice as much of the vectors is on
+// its way, for fewer instructions. What `before` reads is not prefetched: it comes while the
+// gathered elements do, and the L2 cache, which is at four fifths of its peak here, would be asked
+// once more.
 template <class Before, class After>
-__device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stream, int which,
-                                            const Real* x, int32_t lane, Before before,
-                                            After after) {
+__device__ __forceinline__ void stream_unit(const LsmrArguments& g, Stream& stream,
+                                            const LsmrMatrix& matrix, const Unit& unit,
+                                            uint32_t packed_next, const Real* x, int32_t lane,
+                                            Before before, After after) {
   using Own = decltype(before(0));
-  const LsmrMatrix& matrix = which == FORWARD ? g.forward : g.adjoint;
-  const Stretch& stretch = stream.ring->stretches[which];
-  const int32_t count = stretch.slice_end - stretch.slice_begin;
-  int32_t first_row = stretch.row_begin;
-  uint32_t packed = 0, packed_next = stream.ring->head[which][lane];
+  const int32_t count = unit.slice_end - unit.slice_begin;
+  int32_t first_row = unit.row_begin;
+  uint32_t packed = 0;
   for (int32_t s = 0; s < count; ++s) {
     const int32_t turn = s % WARP_THREADS;
     if (turn == 0) {
       packed = packed_next;
-      const int32_t next = stretch.slice_begin + s + WARP_THREADS + lane;
-      packed_next = packed_slice(matrix, next, stretch.slice_end);
+      const int32_t next = unit.slice_begin + s + WARP_THREADS + lane;
+      packed_next = packed_slice(matrix, next, unit.slice_end);
     }
     const uint32_t slice = __shfl_sync(~0u, packed, turn);
     const uint32_t next = __shfl_sync(~0u, packed, (turn + 1) % WARP_THREADS);
@@ -240,7 +296,7 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
         steps != 0 && steps <= min(MANY_STEPS, PAIRED_STEPS) && 2 * steps <= stream.together()) {
       const int32_t row = first_row + lane;
       const Own own[2] = {before(row), before(row + WARP_THREADS)};
-      Real sums[2];
+      Real sums[2] = {};
       sum_next<2>(g, stream, steps, x, lane, sums);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -259,9 +315,7 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
     Real sum[RHS] = {};
     while (steps != 0) {
       const uint32_t now = min(min(steps, MANY_STEPS), stream.together());
-      Real sums[1];
-      sum_next<1>(g, stream, now, x, lane, sums);
-      sum[0] += sums[0];
+      sum_next<1>(g, stream, now, x, lane, sum);
       steps -= now;
     }
     for (uint32_t distance = 1u << lanes_log2 >> 1; distance; distance >>= 1) {
@@ -269,5 +323,49 @@ __device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stre
     }
     if (owns) after(row, own, sum);
   }
-  stream.finish_matrix(g, lane);
+  stream.finish_unit(g, lane);
+}
+
+// A phase of a warp: its own unit, then shared ones while there are any. Warps of a block were 15 %
+// apart when each had its part alone (n = 1e7): how soon memory answers depends on rows and on the
+// SM. `sums`: what `after` adds up in each thread. They are kept by unit and added in the units'
+// order, so that the bits do not depend on who was free.
+template <int KINDS, class Before, class After>
+__device__ __forceinline__ void stream_rows(const LsmrArguments& g, Stream& stream, int which,
+                                            const Real* x, const Place& place,
+                                            double (*const (&sums)[KINDS])[RHS], Before before,
+                                            After after) {
+  const LsmrMatrix& matrix = which == FORWARD ? g.forward : g.adjoint;
+  const Pool& pool = stream.pool;
+  if (threadIdx.x == 0) pool.taken(which ^ 1) = 0;  // the grid met since all have drawn there
+  Unit unit = stream.ring->own[which];
+  uint32_t head = stream.ring->head[which][place.lane];
+  int32_t slot = place.warp * pool.units;
+  while (true) {
+    const int32_t drawn = stream.draw(which, place.lane);
+    uint32_t next_head = 0;
+    if (drawn != NONE) {
+      const Unit& next = pool.shared(which)[drawn];
+      next_head = packed_slice(matrix, next.slice_begin + place.lane, next.slice_end);
+    }
+    stream_unit(g, stream, matrix, unit, head, x, place.lane, before, after);
+    if (pool.units == 1) return;
+#pragma unroll
+    for (int kind = 0; kind < KINDS; ++kind) {
+      double& own = (*sums[kind])[0];
+      const double sum = warp_sum(own);
+      if (place.lane == 0) pool.sums(kind)[slot] = sum;
+      own = 0.0;
+    }
+    if (drawn == NONE) break;
+    unit = pool.shared(which)[drawn];
+    head = next_head;
+    slot = drawn % WORKER_WARPS * pool.units + 1 + drawn / WORKER_WARPS;
+  }
+  worker_barrier();
+#pragma unroll
+  for (int kind = 0; kind < KINDS; ++kind) {
+    const double* of_warp = pool.sums(kind) + place.warp * pool.units;
+    (*sums[kind])[0] = place.lane < pool.units ? of_warp[place.lane] : 0.0;
+  }
 }

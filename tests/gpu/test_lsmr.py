@@ -6,6 +6,7 @@ The problems of ``tests/lsmr`` run on this backend too, under the same marker.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,25 @@ def test_the_stand_ins(name: str, ratio: float, iterations: int) -> None:
     error = np.linalg.norm(cupy.asnumpy(result.x) - exact) / np.linalg.norm(exact)
     assert error < 1e-3
     assert (result.launches, result.host_syncs) == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("blocks", "units"), [(3, 2), (8, 6), (20, 3)])
+def test_warps_that_share_units_agree_bit_for_bit(blocks: int, units: int, dtype: Any) -> None:
+    import cupy
+
+    A = load_matrix("feeder(buses=33333)")
+    b = cupy.asarray(A @ np.linspace(-1, 1, A.shape[1]) + np.sin(np.arange(A.shape[0])), dtype)
+    geometry = Geometry(blocks, 128, staged=False, ring_steps=16, units=units)
+    prepared = prepare(A, dtype, geometry=geometry)
+    alone = lsmr(prepare(A, dtype, geometry=replace(geometry, units=1)), b)
+    shared = lsmr(prepared, b)
+    assert (shared.istop, shared.itn) == (alone.istop, pytest.approx(alone.itn, abs=1))
+    assert shared.true_normr == pytest.approx(alone.true_normr, rel=1e-6)
+    for _ in range(200):
+        again = lsmr(prepared, b)
+        assert again[1:] == shared[1:]
+        assert bool((again.x == shared.x).all())
 
 
 def test_ten_thousand_solves_are_equal_bit_for_bit(tall: tuple[Any, Any]) -> None:

@@ -16,6 +16,7 @@ from asyncsparse_lab.gpu.compile import compile_kernel, compile_many
 from asyncsparse_lab.lsmr.arguments import OUTCOME_FIELDS, MatrixArguments, SolveArguments
 from asyncsparse_lab.lsmr.geometry import (
     GROUPS,
+    SHARED,
     Geometry,
     check_geometry,
     choose_geometry,
@@ -69,6 +70,24 @@ def test_what_does_not_fit_streams_where_there_are_bulk_copies(dtype: np.dtype[A
     assert not choose_geometry(plan, 8, H200_SHARED, 1).streamed
 
 
+def test_warps_that_stream_share_the_end_of_a_phase() -> None:
+    plan = build_plan(sparse.eye_array(2_000_000, format="csr"), FLOAT32, None)
+    geometry = choose_geometry(plan, 8, H200_SHARED, 1, capability=(9, 0))
+    assert geometry.units > 1
+    own, fine = (plan.forward.block_steps(bounds) for bounds in (
+        plan.bounds(geometry.parts, geometry.slice_cost)[0], geometry.bounds(plan)[0]
+    ))  # fmt: skip
+    units = fine.reshape(geometry.parts, geometry.units)
+    np.testing.assert_array_equal(units.sum(axis=1), own)
+    assert units[:, 1:].sum() == pytest.approx(SHARED * own.sum(), rel=0.02)
+    assert fine.min() > geometry.ring_steps - geometry.chunk_steps  # fills a ring
+    assert geometry.block_parts == geometry.workers * geometry.units
+    with pytest.raises(InputError, match="units=30: one has"):
+        replace(geometry, units=30).bounds(plan)
+    few = choose_geometry(plan, 132, H200_SHARED, 1, capability=(9, 0))
+    assert (few.streamed, few.units) == (True, 1)  # 21 steps a warp
+
+
 def test_a_small_matrix_gets_a_small_grid() -> None:
     plan = build_plan(sparse.eye_array(40, format="csr"), FLOAT64, None)
     assert choose_geometry(plan, H200_SM, H200_SHARED, 1).blocks == 1
@@ -90,6 +109,8 @@ def test_the_matrix_is_not_changed() -> None:
         ({"ring_steps": 32}, "ring_steps=32"),  # and staged
         ({"ring_steps": 24, "staged": False}, "ring_steps=24"),
         ({"ring_steps": 8, "staged": False}, "ring_steps=8"),
+        ({"units": 2}, "units=2"),  # without a ring
+        ({"units": 0}, "units=0"),
     ],
 )
 def test_impossible_geometries_are_refused(change: dict[str, Any], message: str) -> None:
@@ -108,7 +129,7 @@ def test_the_mirrors_have_the_fields_of_the_header() -> None:
     assert [field[0] for field in SolveArguments._fields_] == _fields("LsmrArguments")
     assert [field[0] for field in MatrixArguments._fields_] == _fields("LsmrMatrix")
     assert list(OUTCOME_FIELDS) == _fields("LsmrOutcome")
-    assert ctypes.sizeof(MatrixArguments) == 56
+    assert ctypes.sizeof(MatrixArguments) == 64
 
 
 @pytest.mark.parametrize(
