@@ -40,10 +40,10 @@ GROUPS: Final = {4: (4, 2, 1), 8: (2, 1)}
 """Right-hand sides that are solved together, by the bytes of an element."""
 
 CLUSTERS: Final = (4, 8, 16)  # blocks; more than 8 are not portable (CUDA programming guide)
-STREAMING_SLICE_COST: Final = 12
+STREAMING_SLICE_COST: Final = 8
 """A warp that streams waits for the vector once a slice, however few steps that has."""
 MIN_RING_STEPS: Final = 16  # two chunks of 8
-SHARED: Final = 0.4
+SHARED: Final = 0.5
 """Of a streaming block's part of the matrix: not its warps' own, but whoever's is free first."""
 MOST_SHARED: Final = 5  # units of a warp's part
 STREAMING: Final = {4: (736, 32), 8: (640, 16)}

@@ -85,7 +85,7 @@ def test_the_stand_ins(name: str, ratio: float, iterations: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("blocks", "units"), [(3, 2), (8, 6), (20, 3)])
+@pytest.mark.parametrize(("blocks", "units"), [(8, 6), (20, 3), (60, 2)])
 def test_warps_that_share_units_agree_bit_for_bit(blocks: int, units: int, dtype: Any) -> None:
     import cupy
 
@@ -97,7 +97,7 @@ def test_warps_that_share_units_agree_bit_for_bit(blocks: int, units: int, dtype
     shared = lsmr(prepared, b)
     assert (shared.istop, shared.itn) == (alone.istop, pytest.approx(alone.itn, abs=1))
     assert shared.true_normr == pytest.approx(alone.true_normr, rel=1e-6)
-    for _ in range(200):
+    for _ in range(20):
         again = lsmr(prepared, b)
         assert again[1:] == shared[1:]
         assert bool((again.x == shared.x).all())
