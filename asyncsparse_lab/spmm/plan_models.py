@@ -50,7 +50,7 @@ def configurations() -> Iterator[Variant]:
     """Yield every variant of ours that may be chosen; each must be among ``builds.all_builds``."""
     from asyncsparse_lab.spmm.builds import pipelined_builds
 
-    for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-paired", "csr-vector"):
+    for name in ("bcsr-opt3", "bcsr-overlap", "bcsr-overlap-narrow", "bcsr-paired", "csr-vector"):
         yield VARIANTS[name]
     for tile in pipelined_builds():
         for limit in WINDOW_LIMITS:
@@ -201,6 +201,7 @@ def _csr_library(algorithm: int) -> Callable[[str, Params, Problem], tuple[Work,
 MODELS: Final[dict[str, Callable[[str, Params, Problem], tuple[Work, int]]]] = {
     "bcsr-opt3": _blocks,
     "bcsr-overlap": _blocks,
+    "bcsr-overlap-narrow": _blocks,
     "bcsr-paired": _pairs,
     "wcsr-paper": _serial_windows,
     "wcsr-paper-unsplit": _serial_windows,

@@ -18,6 +18,9 @@ from asyncsparse_lab.resources import resource_path
 
 DEFAULT_GPU: Final = "nvidia-h200"
 
+OTHER_TILES: Final = {"bcsr-overlap-narrow": "bcsr-overlap"}
+"""Kernels that are another's source in other tiles, and share its coefficients."""
+
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
@@ -101,7 +104,7 @@ class Rates:
 
     def of(self, kernel: str) -> Coefficients:
         """Return a kernel's coefficients: fitted, or else the design's."""
-        return self.kernels.get(kernel, Coefficients(self.empty_us))
+        return self.kernels.get(OTHER_TILES.get(kernel, kernel), Coefficients(self.empty_us))
 
 
 @cache

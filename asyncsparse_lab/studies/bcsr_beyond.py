@@ -34,7 +34,14 @@ LAYERS: Final = tuple(
     for name in ("gate_proj-keep10", "gate_proj-keep2", "gate_proj-keep50", "down_proj-keep10")
 )
 OTHERS: Final = ("bcsstk16", "bcsstk13", "elasticity_tank", "navier_stokes_jac")
-KERNELS: Final = ("bcsr-opt3", "bcsr-overlap", "bcsr-paired")
+STEPS: Final[Mapping[str, str]] = {
+    "bcsr-opt3": "",
+    "bcsr-overlap": "bcsr-opt3",
+    "bcsr-overlap-narrow": "bcsr-overlap",
+    "bcsr-paired": "bcsr-overlap",
+}
+"""The kernels, each with the step before it."""
+KERNELS: Final = tuple(STEPS)
 PROBED: Final = KERNELS[1:]
 CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
     "loads": ("SKIP_PRODUCT", "SKIP_STORE"),

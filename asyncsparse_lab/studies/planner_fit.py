@@ -21,8 +21,9 @@ import numpy.typing as npt
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.matrices import load_matrix
 from asyncsparse_lab.spmm.cost import Work, predict
+from asyncsparse_lab.spmm.orders import AS_STORED
 from asyncsparse_lab.spmm.plan_models import MODELS, work_of
-from asyncsparse_lab.spmm.plan_rates import Coefficients, Rates
+from asyncsparse_lab.spmm.plan_rates import OTHER_TILES, Coefficients, Rates
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.plan_works import Problem
 from asyncsparse_lab.spmm.product import ITEM_BYTES
@@ -88,7 +89,8 @@ def fitted_rates(
         frame = load_records(name, source, judge_kernels=True)
         rows = _usable(frame[(frame["gpu"] == gpu) & ~frame["stale"].astype(bool)])
         for observation in observations(rows, rates):
-            found.setdefault(observation.kernel, []).append(observation)
+            kernel = OTHER_TILES.get(observation.kernel, observation.kernel)
+            found.setdefault(kernel, []).append(observation)
         runs |= set(rows["run"].dropna())
     kernels = {}
     for kernel, seen in sorted(found.items()):
@@ -202,13 +204,13 @@ def _occurs(seen: Sequence[Observation], name: str) -> bool:
 def observations(rows: pd.DataFrame, rates: Rates) -> Iterable[Observation]:
     """Yield the rows of kernels that have a model, with their work; others are left out."""
     for _, row in rows.iterrows():
-        kernel = kernel_of(row)
+        kernel, params = kernel_of(row), params_of(row)
         structure = structure_by_name(row["matrix"])
-        if structure is None:
-            continue
+        if structure is None or params.get("row_order", AS_STORED) != AS_STORED:
+            continue  # the structure is that of the rows as stored
         problem = Problem(structure, int(row["n"]), ITEM_BYTES[row["dtype_out"]], rates)
         try:
-            work, _ = work_of(kernel, params_of(row), problem)
+            work, _ = work_of(kernel, params, problem)
         except InputError:  # constants that the kernel no longer takes
             continue
         yield Observation(kernel, work, float(row["median_us"]))

@@ -30,6 +30,7 @@ _LOOKS: Final[dict[str, tuple[int | str, str]]] = {
     "bcsr-persistent": (6, "D"),
     "bcsr-persistent-swizzle": (5, "d"),
     "bcsr-overlap": (8, "P"),
+    "bcsr-overlap-narrow": (0, "p"),
     "bcsr-paired": (3, "X"),
     "wcsr-paper": (1, "o"),
     "wcsr-paper-unsplit": (8, "s"),

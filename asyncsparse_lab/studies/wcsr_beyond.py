@@ -9,6 +9,11 @@ W.  The floors of a configuration, each over a rate that was measured:
 * MMA: :math:`2 H N \sum_w p_w` operations, the zeros that are stored among them
 * HBM: A as stored, the touched rows of B and C, once each
 
+Each matrix has its own best configuration, so it is searched for, on a cold L2, where A is not too
+large: every tile in every order of the rows, then the few fastest tiles and orders at other limits
+of a window, their pieces added up in a fixed order or by atomics.  Nothing is left out of the
+records.
+
 Of the fastest configuration of each matrix a probe is timed that leaves out products and stores,
 so that its loads remain, with what they wait for: no kernel that loads so can be faster.
 """
@@ -16,17 +21,21 @@ so that its loads remain, with what they wait for: no kernel that loads so can b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product as combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.builds import pipelined_builds
+from asyncsparse_lab.spmm.orders import AS_STORED, orders_of, row_order
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
+from asyncsparse_lab.studies.row_orders import LARGEST
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import csr_array
 
     from asyncsparse_lab.gpu.compile import KernelBuild
     from asyncsparse_lab.spmm.contender import Contender
@@ -42,6 +51,12 @@ THRESHOLDS: Final = (0, 256, 512, 1024)
 """Columns at which the article's kernel cuts windows; 0 leaves them whole."""
 WANTED_TFLOPS: Final = 12.0
 """Useful, on the matrices of the suite that are in ``shared`` too."""
+SEARCHED: Final = 4
+"""Tiles, each in an order of the rows, that are cut in other ways: the fastest of all."""
+LIMITS: Final = (0, 512, 768, 1024)
+"""Columns at which the windows of these are cut."""
+SEARCH_SECONDS: Final = 0.015
+"""For each configuration of the search."""
 LIBRARIES: Final = ("cublas-dense", "cusparse-csr-alg2", "cusparse-csr-alg3")
 
 
@@ -51,9 +66,14 @@ def cases() -> list[Case]:
 
     return [
         Case(f"{entry.name}-n{N}", entry.name, N, {"dtype_out": DTYPE_OUT},
-             seconds=1.8 + 1.5e-7 * entry.nnz)
+             seconds=1.8 + 1.5e-7 * entry.nnz + search_seconds(entry.nnz))
         for entry in load_suite(SUITE).entries
     ]  # fmt: skip
+
+
+def search_seconds(nnz: int) -> float:
+    """Return what the search is predicted to take: two steps, and on the host the ordering."""
+    return 2 * (0.6 + 0.4e-7 * nnz) + 1.5e-7 * nnz if nnz <= LARGEST else 0.0
 
 
 def kernels() -> list[Variant]:
@@ -79,8 +99,8 @@ def loads_only(variant: Variant) -> Variant:
     return variant.with_constants(SKIP_PRODUCT=1, SKIP_STORE=1)
 
 
-def fastest(records: Sequence[Record]) -> Variant | None:
-    """Return the pipelined kernel as it was the fastest on a cold L2, None if it never passed."""
+def ranked(records: Sequence[Record]) -> list[Variant]:
+    """Return the pipelined kernel as it passed on a cold L2 and as it was asked for, by time."""
     from asyncsparse_lab.spmm.plan_models import variant_of
 
     passed = [
@@ -88,10 +108,54 @@ def fastest(records: Sequence[Record]) -> Variant | None:
         for record in records
         if (record.variant, record.status, record.l2) == (PIPELINED, "passed", "cold")
     ]
-    if not passed:
-        return None
-    best = min(passed, key=lambda record: record.median_us or float("inf"))
-    return variant_of(PIPELINED, dict(best.params))
+    passed.sort(key=lambda record: record.median_us or float("inf"))
+    # A record's ``deterministic`` is what came of it: so are atomics that add two pieces at most.
+    return [
+        variant_of(PIPELINED, dict(record.params)).with_options(
+            deterministic=int(not record.params["atomics"])
+        )
+        for record in passed
+    ]
+
+
+def fastest(records: Sequence[Record]) -> Variant | None:
+    """Return the pipelined kernel as it was the fastest on a cold L2, None if it never passed."""
+    return next(iter(ranked(records)), None)
+
+
+def reordered(A: csr_array) -> list[Variant]:
+    """Return every tile in every order of A's rows but the stored one."""
+    codes = orders_of(A.shape).values()
+    return [tile.with_options(row_order=code) for code in codes for tile in pipelined_builds()]
+
+
+def recut(records: Sequence[Record], known: Sequence[Variant]) -> list[Variant]:
+    """Return the fastest tiles and orders, cut in every other way that is not known yet."""
+    best: list[Variant] = []
+    for variant in ranked(records):
+        uncut = variant.with_options(max_cols_per_task=0, deterministic=1)
+        if uncut not in best:
+            best.append(uncut)
+    found = [
+        uncut.with_options(max_cols_per_task=limit, deterministic=deterministic)
+        for limit, deterministic in combinations(LIMITS, (1, 0))
+        for uncut in best[:SEARCHED]
+    ]
+    return apart([variant for variant in found if variant not in known])
+
+
+def apart(variants: Sequence[Variant]) -> list[Variant]:
+    """Return variants nearly in this order, one of another tile drawn ahead of one of the same."""
+    left = list(variants)
+    found: list[Variant] = []
+    while left:
+        others = (
+            place
+            for place, variant in enumerate(left[:SEARCHED])
+            if not found or variant.constants != found[-1].constants
+        )
+        found.append(left.pop(next(others, 0)))
+    return found
 
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
@@ -107,28 +171,50 @@ def kernel_builds() -> dict[str, list[KernelBuild]]:
 
 
 def measure(case: Case) -> list[Record]:
-    """Measure all configurations beside the libraries, and the loads of the fastest alone."""
+    """Measure the configurations beside the libraries, search on, and time the best's loads."""
+    import scipy.sparse.csgraph  # noqa: F401  # once a process: not what preparation takes
+
     from asyncsparse_lab.studies.spmm_cases import measure_case
     from asyncsparse_lab.studies.spmm_common import time_probe
 
     measured = measure_case(STUDY, case, kernels(), libraries())
-    records = measured.records
+    product, records = measured.product, measured.records
+    if product.A.nnz <= LARGEST:
+        orders = reordered(product.A)
+        records = [*records, *search(case, orders)]
+        records += search(case, recut(records, [*kernels(), *orders]))
     if (best := fastest(records)) is not None:
-        records = [*records, time_probe(loads_only(best), measured.product, STUDY, case)]
-    return with_windows(records, measured.product)
+        records = [*records, time_probe(loads_only(best), product, STUDY, case)]
+    return with_windows(records, product)
+
+
+def search(case: Case, variants: Sequence[Variant]) -> list[Record]:
+    """Measure variants on a cold L2, interleaved, on the product that the case was measured on."""
+    from asyncsparse_lab.studies.spmm_cases import measure_case
+
+    # Option by option, tiles within: neighbours are different kernels, so that none finds its
+    # instructions in the cache more than another does.
+    cold = measure_case(STUDY, case, variants, l2_states=("cold",), seconds=SEARCH_SECONDS)
+    return cold.records
 
 
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     """Add to our records what their windows must move and multiply."""
     from asyncsparse_lab.studies.spmm_common import with_results
 
-    heights = {int(r.params["window"]) for r in records if r.backend == "asyncsparse"}
-    columns = {height: WCSR.count_columns(product.A, height) for height in heights}
+    def windows_of(record: Record) -> tuple[int, int]:
+        return int(record.params["window"]), int(record.params.get("row_order", AS_STORED))
+
+    A = product.A
+    kinds = {windows_of(record) for record in records if record.backend == "asyncsparse"}
+    codes = {code for _, code in kinds} - {AS_STORED}
+    ordered = {AS_STORED: A, **{code: A[row_order(A, code)] for code in codes}}
+    columns = {(height, code): WCSR.count_columns(ordered[code], height) for height, code in kinds}
 
     def more(record: Record) -> dict[str, Any]:
         height = int(record.params["window"])
         tile = int(record.params["wgmma_n"]) * int(record.params.get("column_groups", 1))
-        counts = columns[height]
+        counts = columns[windows_of(record)]
         padded = int((-(-counts // K16) * K16).sum())
         stored = 2 * height * padded
         return {
@@ -137,7 +223,7 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
             "a_bytes": stored * -(-product.n // tile),
             "flops": stored * product.n,
             "hbm_bytes": stored + 2 * product.m * product.n + product.compulsory_bytes
-            - 2 * int(product.A.nnz),
+            - 2 * int(A.nnz),
         }  # fmt: skip
 
     return with_results(records, more)
@@ -151,13 +237,14 @@ def draw(
     l2: str = "cold",
     gpu: str = "",
 ) -> dict[str, Drawing | Table]:
-    """Draw the speed over the article's kernel; tabulate means, configurations and floors.
+    """Draw the speed over others; tabulate means, configurations, tiles, floors, throughput.
 
     Parameters
     ----------
     matrices : sequence of str
         Only these; all if empty.
     l2 : {"cold", "warm"}
+        The best on a warm L2 is of what was measured beside the libraries: the search is cold.
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
@@ -173,6 +260,7 @@ def draw(
         "speed": figures.speed(timed),
         "means": figures.means(timed),
         "configurations": figures.configurations(timed),
+        "tiles": figures.tiles(timed),
         "floors": figures.floors(timed, probes, ceilings_for(rows)),
         "throughput": figures.throughput(timed, probes, ceilings_for(rows)),
     }

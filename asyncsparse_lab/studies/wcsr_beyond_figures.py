@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from asyncsparse_lab.records.frame import geometric_mean, ratios
+from asyncsparse_lab.spmm.orders import AS_STORED, NAMES
+from asyncsparse_lab.spmm.windows import AUTO_LIMIT
 from asyncsparse_lab.studies.base import Drawing, Table
 from asyncsparse_lab.studies.bcsr_figures import plain_log
 from asyncsparse_lab.studies.wcsr_beyond import WANTED_TFLOPS
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from asyncsparse_lab.studies.ceilings import MeasuredCeilings
 
 OURS: Final = "variant == 'wcsr-pipelined'"
+STORED: Final = f"{OURS} and `params.row_order` == {AS_STORED}"
 PAPER: Final = "variant == 'wcsr-paper'"
 SPARSE: Final = "backend == 'cusparse'"
 DENSE: Final = "backend == 'cublas'"
@@ -37,6 +40,8 @@ BOUNDS: Final = {
 """What bounds a product of windows: the column of its amount, and of its rate."""
 TILE: Final = ("window", "wgmma_n", "column_groups", "stages", "producers", "minimum_ctas")
 """Parameters that tell the pipelined kernel's tiles apart."""
+LOADS: Final = ["matrix", "tile", "rows", "params.columns_per_task"]
+"""Columns in which a configuration and the probe of its loads agree."""
 
 
 def label(matrix: str) -> str:
@@ -56,17 +61,28 @@ def tile_name(params: dict[str, Any]) -> str:
     return f"{height} x {groups * wgmma_n}, {stages} stages, {producers} producers, {ctas} a SM"
 
 
-def _tiles(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return our rows with the name of their tile, and of how windows are cut."""
+def cut_name(limit: int, atomics: bool) -> str:
+    """Return in words how windows are cut, such as ``at 768, atomics``."""
+    cut = {0: "whole", AUTO_LIMIT: "by rule"}.get(limit, f"at {limit}")
+    return f"{cut}, atomics" if atomics else cut
+
+
+def _named(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return our rows with their ``tile``, order of ``rows`` and ``cut`` of windows in words."""
     ours = rows.query(OURS).copy()
     ours["tile"] = [
         tile_name({name: row[f"params.{name}"] for name in TILE})
         for row in ours.to_dict("records")
     ]  # fmt: skip
-    cut = ours["params.max_cols_per_task"].astype(int)
-    ours["cut"] = np.where(cut == 0, "whole", "by rule")
-    ours.loc[ours["params.atomics"].astype(bool), "cut"] = "by rule, atomics"
+    ours["rows"] = ours["params.row_order"].astype(int).map(NAMES)
+    limits, atomics = ours["params.max_cols_per_task"], ours["params.atomics"]
+    ours["cut"] = [cut_name(int(a), bool(b)) for a, b in zip(limits, atomics, strict=True)]
     return ours
+
+
+def _fastest(ours: pd.DataFrame) -> pd.DataFrame:
+    """Return the fastest row of each matrix."""
+    return ours.loc[ours.groupby("matrix", sort=False)["median_us"].idxmin()]
 
 
 def speed(rows: pd.DataFrame) -> Drawing:
@@ -98,8 +114,8 @@ def speed(rows: pd.DataFrame) -> Drawing:
     return Drawing(
         figure,
         data.sort_values(["matrix", "rival"], ignore_index=True),
-        "The pipelined WCSR kernel in its best configuration of each matrix, over the article's "
-        "kernel at its best threshold, the best algorithm of cuSPARSE and dense cuBLAS: "
+        "Our best WCSR, the fastest configuration of the pipelined kernel on each matrix, over the "
+        "article's kernel at its best threshold, the best algorithm of cuSPARSE and dense cuBLAS: "
         f"{_of(rows)}. "
         "Matrices called like another are generated stand-ins.",
     )
@@ -112,12 +128,14 @@ def means(rows: pd.DataFrame) -> Table:
     lines = []
     for name, condition, wanted in RIVALS:
         found = ratios(rows, OURS, condition)["ratio"]
+        stored = ratios(rows, STORED, condition)["ratio"]
         lines.append(
             {
                 "over": name,
                 "matrices": len(found),
                 "wanted": wanted,
                 "geometric mean": geometric_mean(found),
+                "geometric mean, rows as stored": geometric_mean(stored),
                 "least": found.min(),
                 "most": found.max(),
                 "wins, %": 100 * float((found > 1).mean()),
@@ -125,25 +143,68 @@ def means(rows: pd.DataFrame) -> Table:
         )
     return Table(
         pd.DataFrame(lines),
-        "Speed of the pipelined kernel's best configuration of each matrix over others: "
+        "Speed of our best WCSR, the fastest configuration of the pipelined kernel on each matrix, "
+        "over others; beside it the mean of the fastest that leaves rows as stored: "
         f"{_of(rows)}.",
     )
 
 
 def configurations(rows: pd.DataFrame) -> Table:
-    """Tabulate how near each configuration comes to the best of each matrix."""
+    """Tabulate the best configuration of each matrix, and the best with rows as stored."""
     import pandas as pd
 
-    ours = _tiles(rows)
+    ours = _named(rows)
+    best = _fastest(ours).set_index("matrix")
+    stored = _fastest(ours.query(STORED)).set_index("matrix").reindex(best.index)
+    data = pd.DataFrame(
+        {
+            "matrix": [label(str(name)) for name in best.index],
+            "configurations": ours.groupby("matrix").size()[best.index].to_numpy(),
+            **_columns(best),
+            **{
+                f"as stored: {name}": values
+                for name, values in _columns(stored).items()
+                if name != "rows"
+            },
+            "reordering gains, times": (stored["median_us"] / best["median_us"]).to_numpy(),
+        }
+    )
+    return Table(
+        data.sort_values("reordering gains, times", ascending=False, ignore_index=True),
+        "Our best WCSR of each matrix out of so many measured configurations of the pipelined "
+        "kernel: its tile of C (rows x columns), the order of A's rows, how windows are cut (by "
+        "rule, at a number of columns, or whole; pieces are added up in a fixed order, or by "
+        "atomics), and what preparing A takes once, ordering and conversion. Beside it the best "
+        f"with rows as stored. Measured: {_of(rows)}.",
+    )
+
+
+def _columns(best: pd.DataFrame) -> dict[str, Any]:
+    """Return what a table says of a matrix's best configuration, by column."""
+    names = {
+        "tile": "tile",
+        "rows": "rows",
+        "cut": "windows",
+        "median_us": "median, us",
+        "preprocess_us": "preparation, us",
+    }
+    return {shown: best[name].to_numpy() for name, shown in names.items()}
+
+
+def tiles(rows: pd.DataFrame) -> Table:
+    """Tabulate how near each tile and order of the rows comes to the best of each matrix."""
+    import pandas as pd
+
+    ours = _named(rows)
     best = ours.groupby("matrix")["median_us"].min()
     lines = []
-    for (tile, cut), own in ours.groupby(["tile", "cut"], sort=False):
+    for (tile, order), own in ours.groupby(["tile", "rows"], sort=False):
         times = own.groupby("matrix")["median_us"].min()
         share = best[times.index] / times
         lines.append(
             {
-                "configuration": tile,
-                "windows": cut,
+                "tile": tile,
+                "rows": order,
                 "matrices": len(times),
                 "best of all on": int((share == 1).sum()),
                 "of the best's speed, geometric mean": geometric_mean(share),
@@ -154,18 +215,19 @@ def configurations(rows: pd.DataFrame) -> Table:
     data = pd.DataFrame(lines).sort_values(column, ascending=False, ignore_index=True)
     return Table(
         data,
-        "The configurations of the pipelined kernel (rows x columns of a tile of C), each over "
-        "the best of all on every matrix. Windows are cut by rule, or left whole; pieces are added "
-        f"up in a fixed order, or by atomics. Measured: {_of(rows)}.",
+        "The tiles of the pipelined kernel (rows x columns of C) by order of A's rows, each over "
+        "the best of all on every matrix. Windows are cut as was fastest; only the fastest tiles "
+        f"of a matrix were tried at many limits. Measured: {_of(rows)}.",
     )
 
 
 def floors(rows: pd.DataFrame, probes: pd.DataFrame, ceilings: MeasuredCeilings | None) -> Table:
     """Tabulate the best configuration of each matrix beside what bounds it."""
     data = _best(rows, probes, ceilings)
-    lines = data[["density", "tile", "median_us", "result.useful_tflops", "loads"]].rename(
+    shown = ["density", "tile", "rows", "cut", "median_us", "result.useful_tflops", "loads"]
+    lines = data[shown].rename(
         columns={
-            "tile": "configuration",
+            "cut": "windows",
             "median_us": "median, us",
             "result.useful_tflops": "useful TFLOPS",
             "loads": "its loads alone, us",
@@ -180,7 +242,7 @@ def floors(rows: pd.DataFrame, probes: pd.DataFrame, ceilings: MeasuredCeilings 
         lines["floor / measured"] = bounds.max(axis=1) / data["median_us"]
     return Table(
         lines.sort_values("useful TFLOPS", ascending=False, ignore_index=True),
-        "The best configuration of each matrix, and what its windows take at the measured rates: "
+        "Our best WCSR of each matrix, and what its windows take at the measured rates: "
         "rows of B gathered from L2, A in bulk from L2, products with stored zeros, HBM once; and "
         "its loads alone, timed without products and stores on a cold L2. "
         f"Measured: {_of(rows)}.",
@@ -222,7 +284,7 @@ def throughput(
         pd.DataFrame(lines),
         "Useful TFLOPS on the matrices that are in the suite `shared` too, geometric means: what "
         "is wanted, what dense cuBLAS reaches, and what a kernel would that took the floor's time. "
-        f"Each beside the best configurations on the same matrices: {_of(rows)}.",
+        f"Each beside our best WCSR on the same matrices: {_of(rows)}.",
     )
 
 
@@ -239,12 +301,10 @@ def _mean_tflops(flops: pd.Series[float], us: pd.Series[float]) -> float:
 def _best(
     rows: pd.DataFrame, probes: pd.DataFrame, ceilings: MeasuredCeilings | None
 ) -> pd.DataFrame:
-    """Return our fastest row of each matrix, with ``tile``, ``loads`` and its bounds in us."""
-    ours = _tiles(rows)
-    best = ours.loc[ours.groupby("matrix", sort=False)["median_us"].idxmin()].copy()
-    alone = _tiles(probes).groupby(["matrix", "tile"])["median_us"].min()
-    keys = list(zip(best["matrix"], best["tile"], strict=True))
-    best["loads"] = [alone.get(key, np.nan) for key in keys]
+    """Return our fastest row of each matrix, with ``loads`` and its bounds in us."""
+    best = _fastest(_named(rows)).copy()
+    alone = _named(probes).groupby(LOADS)["median_us"].min()
+    best["loads"] = alone.reindex(best[LOADS].to_records(index=False).tolist()).to_numpy()
     if ceilings:
         for name, (column, rate) in BOUNDS.items():
             best[name] = 1e6 * best[column].astype(float) / getattr(ceilings, rate)

@@ -27,6 +27,10 @@ EXPECTED: Mapping[str, tuple[set[str], set[str]]] = {
     "bcsr-persistent": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
     "bcsr-persistent-swizzle": ({"HGMMA", "UTMALDG", "SYNCS", "USETMAXREG"}, set()),
     "bcsr-overlap": ({"HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG", "STSM"}, set()),
+    "bcsr-overlap-narrow": (
+        {"HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG", "STSM"},
+        set(),
+    ),
     "bcsr-paired": ({"HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG", "STSM"}, set()),
     # A by bulk copy, B written to shared memory by threads, sums by atomics.
     "wcsr-paper": ({"HGMMA", "UBLKCP", "SYNCS", "STS", "REDG"}, {"UTMALDG", "USETMAXREG"}),

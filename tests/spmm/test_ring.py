@@ -47,6 +47,7 @@ def test_boxes_of_the_tensor_maps(name: str, layout: str, itemsize: int, boxes: 
     ("name", "slots_bytes", "tile_columns"),
     [
         ("bcsr-overlap", 4 * 8192 + 3 * 64 * 512 * 2, 512),
+        ("bcsr-overlap-narrow", 6 * 8192 + 5 * 64 * 256 * 2, 256),
         ("bcsr-paired", 8 * 8192 + 5 * 64 * 256 * 2, 256),
     ],
 )

@@ -79,6 +79,7 @@ def made_up_frame() -> Any:
     for case in bcsr_beyond.cases():
         records.append(record(case, "cublas", "dense", 600.0, "library"))
         records.append(record(case, "asyncsparse", "bcsr-overlap", 130.0))
+        records.append(record(case, "asyncsparse", "bcsr-overlap-narrow", 125.0))
         records.append(record(case, "asyncsparse", "bcsr-paired", 120.0))
         if case.params == {"dtype_in": "bfloat16", "dtype_out": "bfloat16", "layout": "row-major"}:
             records.append(record(case, "asyncsparse", "bcsr-opt3", 220.0))
@@ -101,8 +102,10 @@ def test_the_picture_and_the_tables(draw_in_theme: Callable[..., dict[str, Any]]
 
     steps = items["ladder"].data
     one = steps[steps["case"] == "bcsstk16-n4096"].set_index("step")
-    assert list(one["measured, us"]) == [220.0, 130.0, 120.0]
+    assert list(one["measured, us"]) == [220.0, 130.0, 125.0, 120.0]
     assert one.loc["bcsr-overlap", "won"] == pytest.approx(220 / 130)
+    assert one.loc["bcsr-overlap-narrow", "won"] == pytest.approx(130 / 125)
+    assert one.loc["bcsr-paired", "won"] == pytest.approx(130 / 120)
     assert one.loc["bcsr-paired", "predicted, us"] == 100.0
     assert one.loc["bcsr-paired", "predicted to win"] == pytest.approx(1.3)
     assert one.loc["bcsr-paired", "longest"] == "loads"
