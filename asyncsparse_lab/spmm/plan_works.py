@@ -27,6 +27,9 @@ INDEX_BYTES: Final = 4
 POINTER_BYTES: Final = 8
 TENSOR_CORES: Final = "tensor cores"
 FP32_UNITS: Final = "FP32 units"
+L2_REACH: Final = 25e6
+"""Bytes that all SMs can read again from L2, a half of its size: each of its two parts keeps
+lines of its own for the SMs beside it."""
 
 _STEP_COLUMNS: Final = 16  # windows are padded to whole steps of WGMMA along k
 _USUAL_TILE: Final = 64 * 128  # of C: half of a task's overhead grows with its tile
@@ -93,15 +96,36 @@ def blocks_work(
     block_bytes = VALUE_BYTES * BLOCK * BLOCK
     moved = per_row * (block_bytes + slice_bytes) + problem.stored(BLOCK, tile_columns)
     flops = per_row * (2.0 * BLOCK * BLOCK * tile_columns)
-    exponent = OVERLAPPING if overlapping else IN_TURN
-    return _ring_work(problem, moved, flops, a_bytes, tile_columns, exponent), a_bytes
+    if not overlapping:
+        return _ring_work(problem, moved, flops, a_bytes, tile_columns, IN_TURN), a_bytes
+    reread = _reread_bytes(problem, problem.structure.blocks, len(per_row), tile_columns)
+    work = _ring_work(problem, moved, flops, a_bytes + reread, tile_columns, OVERLAPPING)
+    return work, a_bytes
+
+
+def _reread_bytes(problem: Problem, steps: int, tasks: int, tile_columns: int) -> float:
+    """Return the bytes of B that come from memory again, since L2 did not keep them.
+
+    All tasks of some columns come before the next columns.  Where there are fewer of them than SMs,
+    several tiles' columns of B are wanted at a time, by tasks at any place along K.
+
+    Parameters
+    ----------
+    steps, tasks : int
+        Block columns that the tasks of a tile's columns load, and the tasks.
+    """
+    tiles = problem.tiles(tile_columns)
+    b_bytes = float(VALUE_BYTES * problem.structure.touched_rows * problem.n)
+    wanted = b_bytes / tiles * min(tiles, max(1.0, problem.rates.sm_count / max(1, tasks)))
+    missed = max(0.0, 1.0 - L2_REACH / max(1.0, wanted))
+    return missed * max(0.0, VALUE_BYTES * BLOCK * problem.n * float(steps) - b_bytes)
 
 
 def _ring_work(
     problem: Problem,
     moved: npt.NDArray[np.floating[Any]],
     flops: npt.NDArray[np.floating[Any]],
-    a_bytes: int,
+    read_bytes: float,
     tile_columns: int,
     hbm_exponent: float,
 ) -> Work:
@@ -112,7 +136,7 @@ def _ring_work(
         flops / rates.mma_flops_per_us,
         TENSOR_CORES,
         rates.sm_count,
-        problem.hbm_us(a_bytes),
+        problem.hbm_us(read_bytes),
         repeats=problem.tiles(tile_columns),
         hbm_exponent=hbm_exponent,
     )
@@ -134,7 +158,9 @@ def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Wo
     moved = steps * (per_step * block_bytes + slice_bytes)
     moved = moved + problem.stored(2 * BLOCK, tile_columns)
     flops = steps * (2.0 * per_step * BLOCK * BLOCK * tile_columns)
-    return _ring_work(problem, moved, flops, a_bytes, tile_columns, OVERLAPPING), a_bytes
+    reread = _reread_bytes(problem, int(steps.sum()), len(steps), tile_columns)
+    work = _ring_work(problem, moved, flops, a_bytes + reread, tile_columns, OVERLAPPING)
+    return work, a_bytes
 
 
 def windows_work(
