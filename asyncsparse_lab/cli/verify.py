@@ -44,8 +44,7 @@ def verify(
     from asyncsparse_lab.studies import verify as study
     from asyncsparse_lab.studies.runner import Plan, run_study
 
-    known = [subject.name for subject in study.SUBJECTS]
-    names = [study.find_subject(name).name for name in variant] if variant else known
+    names = [study.find_name(name) for name in variant] if variant else study.names()
     facts = require_gpu()
     if small:
         raise typer.Exit(_verify_small(names))
@@ -91,16 +90,21 @@ def _verify_small(names: list[str]) -> int:
     """Run the small cases in this process and print a line each; what the sanitizer watches."""
     import cupy
 
+    from asyncsparse_lab.lsmr.watched import WATCHED
     from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
     from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
     from asyncsparse_lab.spmm.verify import verify_build
     from asyncsparse_lab.studies.verify import find_subject, small_builds
+    from asyncsparse_lab.studies.verify_solver import print_faults
 
     # Every array its own allocation: inside CuPy's pool, memcheck could not see the bounds.
     cupy.cuda.set_allocator(None)
     suite = [case for case in EDGE_CASES if case.scope == "small"]
     exit_code = 0
     for name in names:
+        if name in WATCHED:
+            exit_code |= print_faults(name)
+            continue
         for variant, dtype_out, dtype_in, layout in small_builds(find_subject(name)):
             tile = " ".join(f"{key}={value}" for key, value in variant.params.items())
             label = f"{name} {tile} {dtype_in} to {dtype_out}, {layout}"

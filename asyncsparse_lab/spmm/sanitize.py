@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer over the small edge cases, in a process for each variant.
+"""NVIDIA's compute-sanitizer over the small edge cases and solves, in a process for each variant.
 
 So a kernel that a tool refuses does not keep it from looking at the others.
 """
@@ -14,14 +14,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from asyncsparse_lab.errors import DeviceError
 
 TOOLS: Final = ("memcheck", "synccheck", "racecheck")
 LIMIT_SECONDS: Final = 600.0  # several may share the GPU
 
-_KERNELS: Final = ("csr_", "convert_")
+_KERNELS: Final = ("csr_", "convert_", "lsmr_", "update_h")
 """Part of the name of every kernel of ours; CuPy's own are left out."""
 _TOOLKIT: Final = Path("/usr/local/cuda/bin/compute-sanitizer")
 _SUMMARY: Final = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)")
@@ -55,6 +55,25 @@ class SanitizerOutcome:
     found: tuple[str, ...]
     exit_code: int
     seconds: float
+
+    @property
+    def reason(self) -> str | None:
+        """What is wrong, in a line; None if nothing is."""
+        if not self.errors and not self.exit_code:
+            return None
+        first = self.found[0] if self.found else "no finding was printed"
+        return f"{self.errors} errors, exit code {self.exit_code}: {first}"
+
+    def result(self, builds: int) -> dict[str, Any]:
+        """Return what a record tells of it, with the number of builds that were looked at."""
+        return {
+            "tool": self.tool,
+            "version": self.version,
+            "builds": builds,
+            "errors": self.errors,
+            "found": self.found,
+            "seconds": round(self.seconds, 1),
+        }
 
 
 def find_sanitizer() -> str | None:

@@ -95,8 +95,9 @@ def targets(evaluation: Evaluation) -> Table:
         "set for 1024; other n are reported). Means are geometric; TFLOPS are useful ones, on the "
         f"matrices of both suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} "
         "non-zeros; 'at the floor' is what a kernel would show that took the least time that the "
-        "table of matrices names; the study wcsr-beyond has tighter floors of WCSR, and the "
-        "article's kernel at two more thresholds." + _without_peers(evaluation),
+        "table of matrices names; the study wcsr-beyond has tighter floors of WCSR, the article's "
+        "kernel at two more thresholds, and a search for our best WCSR, of which there are a few "
+        "configurations here." + _without_peers(evaluation),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import KernelBuild, compile_many
+from asyncsparse_lab.lsmr.watched import WATCHED
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm import sanitize, verify
 from asyncsparse_lab.spmm.builds import Build, all_builds
@@ -30,7 +31,7 @@ from asyncsparse_lab.spmm.variants import (
     Variant,
     find_variant,
 )
-from asyncsparse_lab.studies import registers
+from asyncsparse_lab.studies import registers, verify_solver
 from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL
 from asyncsparse_lab.studies.spmm_common import kernel_build
@@ -99,9 +100,10 @@ def _shaken(variant: Variant) -> Build:
 
 def kernel_builds() -> dict[str, list[KernelBuild]]:
     """Return the compilations behind the records of each variant."""
-    return {
+    products = {
         variant.name: [kernel_build(*build) for build in builds_of(variant)] for variant in SUBJECTS
     }
+    return products | verify_solver.builds()
 
 
 def find_subject(name: str) -> Variant:
@@ -126,7 +128,17 @@ def cases() -> list[Case]:
             params = {"kind": "sanitize", "variant": variant.name, "tool": tool}
             seconds = 5 + (1.2 if tool == "racecheck" else 0.6) * len(small_builds(variant))
             found.append(Case(f"sanitize-{tool}-{variant.name}", params=params, seconds=seconds))
-    return found
+    return found + verify_solver.cases()
+
+
+def find_name(name: str) -> str:
+    """Return the name if ``--variant`` takes it, or raise :class:`InputError` with the known."""
+    return name if name in WATCHED else find_subject(name).name
+
+
+def names() -> list[str]:
+    """Return what ``--variant`` takes: every variant, the example, and LSMR's kernels."""
+    return [*(subject.name for subject in SUBJECTS), *WATCHED]
 
 
 Outcome = verify.LaunchOutcome | sanitize.SanitizerOutcome
@@ -136,18 +148,21 @@ _begun: dict[str, Future[Outcome]] = {}
 def begin(chosen: Iterable[Case], jobs: int) -> None:
     """Start what runs in processes of its own, so many at once; `measure` waits for each."""
     outside = [case for case in chosen if case.params["kind"] in ("launches", "sanitize")]
-    builds = [
-        build
-        for case in outside
-        for build in (shaken_builds if case.params["kind"] == "launches" else small_builds)(
-            find_subject(case.params["variant"])
-        )
-    ]
-    compile_many([kernel_build(*build) for build in builds])  # once, not in each process
+    # Once, not in each process.
+    compile_many([build for case in outside for build in _launched(case)])
     pool = ThreadPoolExecutor(jobs)
     longest_first = sorted(outside, key=lambda case: -case.seconds)
     _begun.update({case.name: pool.submit(_outside, case) for case in longest_first})
     pool.shutdown(wait=False)
+
+
+def _launched(case: Case) -> list[KernelBuild]:
+    """Return what a case launches in another process."""
+    name = case.params["variant"]
+    if name in WATCHED:
+        return verify_solver.builds()[name]
+    builds = shaken_builds if case.params["kind"] == "launches" else small_builds
+    return [kernel_build(*build) for build in builds(find_subject(name))]
 
 
 def cancel() -> None:
@@ -176,7 +191,9 @@ def measure(case: Case) -> list[Record]:
     if kind == "edge-cases":
         return _run_edge_cases(case, find_subject(case.params["variant"]))
     begun = _begun.pop(case.name, None)
-    waited = begun.result if begun is not None else partial(_outside, case)
+    waited: Callable[[], Any] = begun.result if begun is not None else partial(_outside, case)
+    if case.params["variant"] in WATCHED:
+        return [verify_solver.record(case, waited)]
     return [_launch(case, waited) if kind == "launches" else _sanitize(case, waited)]
 
 
@@ -294,27 +311,16 @@ def _sanitize(case: Case, wait: Callable[[], Any]) -> Record:
         outcome: sanitize.SanitizerOutcome = wait()
     except DeviceError as error:
         return _record(case, named, "error", str(error), result={"tool": tool})
-    reason = None
-    if outcome.errors or outcome.exit_code:
-        first = outcome.found[0] if outcome.found else "no finding was printed"
-        reason = f"{outcome.errors} errors, exit code {outcome.exit_code}: {first}"
     artifact = compile_variant(subject, "bfloat16")
     return _record(
         case,
         named,
-        "wrong" if reason else "passed",
-        reason,
+        "wrong" if outcome.reason else "passed",
+        outcome.reason,
         kernel_hash=artifact.kernel_hash,
         host_hash=host_hash(subject),
         compiler=artifact.compiler,
-        result={
-            "tool": tool,
-            "version": outcome.version,
-            "builds": len(small_builds(subject)),
-            "errors": outcome.errors,
-            "found": outcome.found,
-            "seconds": round(outcome.seconds, 1),
-        },
+        result=outcome.result(len(small_builds(subject))),
     )
 
 
@@ -361,8 +367,7 @@ def draw(frame: pd.DataFrame, claims: pd.DataFrame) -> dict[str, Table]:
     caption = (
         "What was held to the FP64 reference, element by element, and what was found; launches "
         "are of builds with random delays at their synchronisation points. No sanitizer errors are "
-        "told of a kernel that was not looked at by itself"
-        + ("; 'all' were in one process, once." if "all" in set(frame["variant"]) else ".")
+        "told of a kernel that was not looked at."
     )
     return {"verify": Table(pd.DataFrame(lines), caption)}
 

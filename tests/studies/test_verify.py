@@ -10,6 +10,7 @@ import pytest
 
 from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.lsmr.watched import WATCHED
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.records.stale import stale_flags
@@ -127,6 +128,38 @@ def test_the_sanitizer(
     assert (record.status, record.result["errors"]) == (status, errors)
     assert (record.result["tool"], record.result["version"]) == ("racecheck", "2025.3")
     assert stale_flags("verify", [record, replace(record, kernel_hash="0" * 64)]) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("errors", "exit_code", "status"), [(0, 0, "passed"), (2, 0, "wrong"), (0, 1, "wrong")]
+)
+def test_the_sanitizer_looks_at_lsmr(
+    errors: int, exit_code: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+
+    def run(tool: str, variant: str) -> SanitizerOutcome:
+        return SanitizerOutcome(tool, "2025.3", errors, ("Race reported",), exit_code, 1.0)
+
+    monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
+    for name in WATCHED:
+        assert verify.find_name(name) in verify.names()
+        case = CASES[f"sanitize-racecheck-{name}"]
+        (record,) = verify.measure(case)
+        assert (record.op, record.status) == ("lsmr", status)
+        assert (record.result["errors"], record.result["tool"]) == (errors, "racecheck")
+        assert (record.reason is None) == (status == "passed")
+        changed = replace(record, kernel_hash="0" * 64)
+        assert stale_flags("verify", [record, changed]) == [False, True]
+
+
+def test_what_lsmr_cannot_be_watched_for_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(tool: str, variant: str) -> SanitizerOutcome:
+        raise DeviceError("memcheck: no end after 600 s")
+
+    monkeypatch.setattr(verify.sanitize, "run_sanitizer", run)
+    (record,) = verify.measure(CASES["sanitize-memcheck-lsmr-persistent"])
+    assert (record.status, record.reason) == ("error", "memcheck: no end after 600 s")
 
 
 def test_a_refused_kernel_does_not_hide_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
