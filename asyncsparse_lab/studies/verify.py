@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.errors import DeviceError, InputError
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import KernelBuild, compile_many
 from asyncsparse_lab.lsmr.watched import WATCHED
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm import sanitize, verify
+from asyncsparse_lab.spmm import verify
 from asyncsparse_lab.spmm.builds import Build, all_builds
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
 from asyncsparse_lab.spmm.oracle import reference
@@ -31,7 +31,7 @@ from asyncsparse_lab.spmm.variants import (
     Variant,
     find_variant,
 )
-from asyncsparse_lab.studies import registers, verify_solver
+from asyncsparse_lab.studies import registers, sanitize, verify_solver
 from asyncsparse_lab.studies.base import Case, Table
 from asyncsparse_lab.studies.bcsr_ablation import OWN_KERNEL
 from asyncsparse_lab.studies.spmm_common import kernel_build
@@ -133,7 +133,9 @@ def cases() -> list[Case]:
 
 def find_name(name: str) -> str:
     """Return the name if ``--variant`` takes it, or raise :class:`InputError` with the known."""
-    return name if name in WATCHED else find_subject(name).name
+    if name not in names():
+        raise InputError(f"no variant {name!r}; there are {', '.join(names())}")
+    return name
 
 
 def names() -> list[str]:
@@ -193,7 +195,7 @@ def measure(case: Case) -> list[Record]:
     begun = _begun.pop(case.name, None)
     waited: Callable[[], Any] = begun.result if begun is not None else partial(_outside, case)
     if case.params["variant"] in WATCHED:
-        return [verify_solver.record(case, waited)]
+        return verify_solver.records(case, waited)
     return [_launch(case, waited) if kind == "launches" else _sanitize(case, waited)]
 
 

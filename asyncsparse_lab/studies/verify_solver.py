@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from asyncsparse_lab.errors import DeviceError
-from asyncsparse_lab.gpu.compile import compile_kernel
-from asyncsparse_lab.lsmr.watched import DOCUMENT, WATCHED, faults, kernel_builds, persistent_solves
+from asyncsparse_lab.errors import CompileError, DeviceError
+from asyncsparse_lab.gpu.compile import compile_many
+from asyncsparse_lab.lsmr.watched import DOCUMENT, WATCHED, faults, kernel_builds
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.spmm.sanitize import TOOLS, SanitizerOutcome
 from asyncsparse_lab.studies.base import Case
+from asyncsparse_lab.studies.sanitize import TOOLS, SanitizerOutcome
 
 if TYPE_CHECKING:
     from asyncsparse_lab.gpu.compile import KernelBuild
 
-STUDY = "verify"
+STUDY: Final = "verify"
 
 
 def cases() -> list[Case]:
@@ -24,16 +24,11 @@ def cases() -> list[Case]:
         Case(
             f"sanitize-{tool}-{name}",
             params={"kind": "sanitize", "variant": name, "tool": tool},
-            seconds=5 + 4.0 * solves(name),
+            seconds=5 + 4.0 * len(kernel_builds(name)),
         )
         for tool in TOOLS
         for name in WATCHED
     ]
-
-
-def solves(name: str) -> int:
-    """Return how many solves a tool watches."""
-    return len(kernel_builds(name)) if name == DOCUMENT else len(persistent_solves())
 
 
 def builds() -> dict[str, list[KernelBuild]]:
@@ -50,8 +45,11 @@ def print_faults(name: str) -> int:
     return exit_code
 
 
-def record(case: Case, wait: Callable[[], SanitizerOutcome]) -> Record:
-    """Return the record of what a tool found."""
+def records(case: Case, wait: Callable[[], SanitizerOutcome]) -> list[Record]:
+    """Return the records of what a tool found, one for each build, so that each may go stale.
+
+    The tool counts over all of them: the first record has the count, the others say nothing of it.
+    """
     name, tool = case.params["variant"], case.params["tool"]
     role = "paper" if name == DOCUMENT else "ours"
     identity: dict[str, Any] = {
@@ -61,14 +59,22 @@ def record(case: Case, wait: Callable[[], SanitizerOutcome]) -> Record:
     try:
         outcome = wait()
     except DeviceError as error:
-        return Record(**identity, status="error", reason=str(error), result={"tool": tool})
-    first = kernel_builds(name)[0]
-    artifact = compile_kernel(first.source, first.entry, first.constants, first.arch)
-    return Record(
-        **identity,
-        status="passed" if outcome.reason is None else "wrong",
-        reason=outcome.reason,
-        kernel_hash=artifact.kernel_hash,
-        compiler=artifact.compiler,
-        result=outcome.result(solves(name)),
-    )
+        return [Record(**identity, status="error", reason=str(error), result={"tool": tool})]
+    launched = kernel_builds(name)
+    found = []
+    for number, (build, artifact) in enumerate(zip(launched, compile_many(launched), strict=True)):
+        if isinstance(artifact, CompileError):
+            raise artifact
+        found.append(
+            Record(
+                **identity,
+                status="wrong" if outcome.reason else "passed",
+                reason=outcome.reason,
+                kernel_hash=artifact.kernel_hash,
+                compiler=artifact.compiler,
+                params={key.lower(): value for key, value in build.constants.items()}
+                | {"entry": build.entry},
+                result=outcome.result(len(launched)) if number == 0 else {"tool": tool},
+            )
+        )
+    return found

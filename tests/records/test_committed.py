@@ -11,9 +11,9 @@ from matplotlib import pyplot
 from asyncsparse_lab.claims import STATES, claims_frame, judge, read_claims
 from asyncsparse_lab.records.frame import COMPARABLE, load_records
 from asyncsparse_lab.spmm.oracle import UNIT_ROUNDOFF, err_bound
-from asyncsparse_lab.spmm.sanitize import TOOLS
 from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.studies import load_study
+from asyncsparse_lab.studies.sanitize import TOOLS
 
 STUDIES = (
     "bcsr-ablation",
@@ -125,7 +125,7 @@ def test_reasons_are_told_in_numbers(study: str) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_sanitizer_found_nothing_in_any_kernel(tool: str) -> None:
+def test_the_sanitizer_found_nothing_in_any_variant(tool: str) -> None:
     verified = recorded("verify")
     rows = verified[verified["case"].str.startswith(f"sanitize-{tool}-")]
     assert set(rows["variant"]) >= set(VARIANTS)

@@ -11,11 +11,13 @@ import pytest
 
 from asyncsparse_lab.errors import DeviceError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, bfloat16_bits, bfloat16_from_bits
+from asyncsparse_lab.lsmr.updates import update_builds
 from asyncsparse_lab.resources import resource_path
-from asyncsparse_lab.spmm import sanitize, verify
+from asyncsparse_lab.spmm import verify
 from asyncsparse_lab.spmm.contender import Prepared
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, EdgeCase
 from asyncsparse_lab.spmm.product import Product
+from asyncsparse_lab.studies import sanitize
 
 CASES = {case.name: case for case in EDGE_CASES}
 QUICK = [case for case in EDGE_CASES if case.scope == "small"]
@@ -175,11 +177,13 @@ def test_the_sanitizer_runs_the_small_cases(sanitizer: Callable[[str], Any]) -> 
 
 
 def test_our_kernels_are_those_that_the_sanitizer_filters_by() -> None:
-    sources = resource_path("kernels").glob("[bcw]*sr*.cu")
+    kernels = resource_path("kernels")
+    sources = [*kernels.glob("[bcw]*sr*.cu"), *kernels.glob("lsmr_*.cu"), kernels / "convert.cu"]
     text = "".join(source.read_text() for source in sources)
-    entries = set(re.findall(r"\b(\w+)\(const __grid_constant__", text))
-    assert {"bcsr_spmm", "wcsr_spmm", "wcsr_clear"} <= entries
-    assert all(any(part in entry for part in sanitize._KERNELS) for entry in entries - {"name"})
+    entries = set(re.findall(r"\b(\w+)\(const __grid_constant__", text)) - {"name"}
+    entries |= {build.entry for build in update_builds()}
+    assert {"bcsr_spmm", "wcsr_spmm", "wcsr_clear", "convert_fill", "lsmr_persistent"} <= entries
+    assert all(any(part in entry for part in sanitize._KERNELS) for entry in entries)
 
 
 def test_a_sanitizer_that_hangs_is_killed_with_its_child(

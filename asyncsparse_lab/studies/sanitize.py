@@ -21,7 +21,7 @@ from asyncsparse_lab.errors import DeviceError
 TOOLS: Final = ("memcheck", "synccheck", "racecheck")
 LIMIT_SECONDS: Final = 600.0  # several may share the GPU
 
-_KERNELS: Final = ("csr_", "convert_", "lsmr_", "update_h")
+_KERNELS: Final = ("csr_", "convert_", "lsmr_", "update_")
 """Part of the name of every kernel of ours; CuPy's own are left out."""
 _TOOLKIT: Final = Path("/usr/local/cuda/bin/compute-sanitizer")
 _SUMMARY: Final = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)")
