@@ -123,8 +123,8 @@ class Geometry:
 
     @property
     def chunk_steps(self) -> int:
-        """Steps that come by one bulk copy: ``CHUNK_STEPS`` of ``lsmr_stream.cuh``."""
-        return 8 if self.ring_steps < 32 else 16
+        """Steps that come by one bulk copy."""
+        return chunk_steps(self.ring_steps)
 
     def bounds(self, plan: Plan) -> tuple[Any, Any]:
         """Return the first slice of each block, or of each unit of a warp's part.
@@ -168,7 +168,11 @@ class Geometry:
         if not self.streamed:
             return {}
         bytes_of_ring = ring_bytes(self.ring_steps, dtype.itemsize)
-        return {"RING_STEPS": self.ring_steps, "RING_BYTES": bytes_of_ring}
+        return {
+            "RING_STEPS": self.ring_steps,
+            "RING_CHUNK": self.chunk_steps,
+            "RING_BYTES": bytes_of_ring,
+        }
 
     def shared_bytes(self, plan: Plan, rhs: int) -> int:
         """Return the dynamic shared memory of a block."""
@@ -182,10 +186,15 @@ class Geometry:
         return KernelBuild(SOURCE, ENTRY, self.constants(dtype, rhs), arch)
 
 
+def chunk_steps(ring_steps: int) -> int:
+    """Return how many steps come into a ring by one bulk copy: two chunks or more are in it."""
+    return 8 if ring_steps < 32 else 16
+
+
 def ring_bytes(steps: int, itemsize: int) -> int:
     """Return the size of a warp's ``Ring`` in ``lsmr_stream.cuh``."""
     entries = steps * WARP * (4 + itemsize)
-    chunks = steps // (8 if steps < 32 else 16)
+    chunks = steps // chunk_steps(steps)
     heads, barriers, rest = 2 * WARP * 4, 8 * chunks, 8 + 2 * 20 + 16
     return -(-(entries + heads + barriers + rest) // 16) * 16
 
@@ -235,8 +244,9 @@ def choose_geometry(
         return best
     if rhs > 1:
         return Geometry(sm_count, FEW_THREADS, staged=False)
-    if modern:
-        return _shared_out(_streaming(plan.dtype, sm_count), plan)
+    streaming = _streaming(plan.dtype, sm_count)
+    if modern and replace(streaming, units=1 + MOST_SHARED).shared_bytes(plan, rhs) <= shared_limit:
+        return _shared_out(streaming, plan)
     return Geometry(sm_count, MANY_THREADS, staged=False, together=2)
 
 
@@ -249,7 +259,9 @@ def _streaming(dtype: np.dtype[Any], blocks: int) -> Geometry:
 
 def _shared_out(geometry: Geometry, plan: Plan) -> Geometry:
     """Return the geometry with as many units as the warps' parts of the matrix can have."""
-    for others in range(MOST_SHARED, 0, -1):
+    shortest = plan.shortest(plan.bounds(geometry.parts, geometry.slice_cost))
+    most = int(SHARED * shortest / (geometry.ring_steps - geometry.chunk_steps + 1))
+    for others in range(min(most, MOST_SHARED), 0, -1):
         cut = replace(geometry, units=1 + others)
         with suppress(InputError):
             cut.bounds(plan)

@@ -31,6 +31,9 @@
 #ifndef RING_STEPS
 #define RING_STEPS 32  // of a warp's ring: steps of 32 entries
 #endif
+#ifndef RING_CHUNK
+#define RING_CHUNK 16  // steps that come by one bulk copy
+#endif
 #ifndef TOGETHER
 #define TOGETHER 1  // slices that a warp multiplies at a time
 #endif

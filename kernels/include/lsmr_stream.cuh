@@ -13,7 +13,7 @@
 #include "lsmr_product.cuh"
 #include "mbarrier.cuh"
 
-constexpr uint32_t CHUNK_STEPS = RING_STEPS < 32 ? 8 : 16;
+constexpr uint32_t CHUNK_STEPS = RING_CHUNK;
 constexpr uint32_t CHUNKS = RING_STEPS / CHUNK_STEPS;
 // Of slices that are multiplied in pairs; both lie in the ring, wherever in a chunk they begin.
 constexpr uint32_t PAIRED_STEPS = (RING_STEPS - CHUNK_STEPS + 1) / 2;
@@ -44,8 +44,9 @@ struct Unit {
   int32_t row_begin;
   uint32_t step_begin, step_end;
 };
+static_assert(sizeof(Unit) == 20, "the host makes room for them");
 
-// What a warp has in shared memory. Lane 0 alone uses `next` to `policy`.
+// What a warp has in shared memory. Lane 0 alone uses `policy`, and `next` to `drawn`.
 struct alignas(16) Ring {
   Real values[RING_STEPS * WARP_THREADS];
   int32_t columns[RING_STEPS * WARP_THREADS];

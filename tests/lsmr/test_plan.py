@@ -84,6 +84,8 @@ def test_warps_that_stream_share_the_end_of_a_phase() -> None:
     assert geometry.block_parts == geometry.workers * geometry.units
     with pytest.raises(InputError, match="units=30: one has"):
         replace(geometry, units=30).bounds(plan)
+    small = choose_geometry(plan, 8, 99 * 1024, 1, capability=(12, 0))
+    assert not small.streamed, "rings do not fit"
     few = choose_geometry(plan, 132, H200_SHARED, 1, capability=(9, 0))
     assert (few.streamed, few.units) == (True, 1)  # 21 steps a warp
 
