@@ -62,8 +62,8 @@ class Rates:
         Folder of the records, such as ``"nvidia-h200"``.
     sm_count : int
         Streaming multiprocessors.
-    memory_bytes, shared_bytes : int
-        Of the device, and of one SM for thread blocks.
+    memory_bytes, l2_bytes, shared_bytes : int
+        Of the device, of its L2 cache, and of one SM for thread blocks.
     hbm_bytes_per_us, tma_bytes_per_us, gather_bytes_per_us : float
         Copy through HBM; L2 to shared memory by TMA boxes and by gathered rows.
     gather_latency_us : float
@@ -82,6 +82,7 @@ class Rates:
     gpu: str
     sm_count: int
     memory_bytes: int
+    l2_bytes: int
     shared_bytes: int
     hbm_bytes_per_us: float
     tma_bytes_per_us: float

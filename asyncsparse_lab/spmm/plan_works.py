@@ -27,9 +27,6 @@ INDEX_BYTES: Final = 4
 POINTER_BYTES: Final = 8
 TENSOR_CORES: Final = "tensor cores"
 FP32_UNITS: Final = "FP32 units"
-L2_REACH: Final = 25e6
-"""Bytes that all SMs can read again from L2, a half of its size: each of its two parts keeps
-lines of its own for the SMs beside it."""
 
 _STEP_COLUMNS: Final = 16  # windows are padded to whole steps of WGMMA along k
 _USUAL_TILE: Final = 64 * 128  # of C: half of a task's overhead grows with its tile
@@ -107,17 +104,21 @@ def _reread_bytes(problem: Problem, steps: int, tasks: int, tile_columns: int) -
     """Return the bytes of B that come from memory again, since L2 did not keep them.
 
     All tasks of some columns come before the next columns.  Where there are fewer of them than SMs,
-    several tiles' columns of B are wanted at a time, by tasks at any place along K.
+    several tiles' columns of B are wanted at a time, by tasks at any place along K.  Where there
+    are more, 0: what the tasks of one tile's columns want together depends on the pattern.
 
     Parameters
     ----------
     steps, tasks : int
         Block columns that the tasks of a tile's columns load, and the tasks.
     """
-    tiles = problem.tiles(tile_columns)
+    rates, tiles = problem.rates, problem.tiles(tile_columns)
+    if tasks >= rates.sm_count:
+        return 0.0
     b_bytes = float(VALUE_BYTES * problem.structure.touched_rows * problem.n)
-    wanted = b_bytes / tiles * min(tiles, max(1.0, problem.rates.sm_count / max(1, tasks)))
-    missed = max(0.0, 1.0 - L2_REACH / max(1.0, wanted))
+    wanted = b_bytes / tiles * min(tiles, rates.sm_count / max(1, tasks))
+    # Each of L2's two parts keeps lines of its own for the SMs beside it.
+    missed = max(0.0, 1.0 - rates.l2_bytes / 2 / max(1.0, wanted))
     return missed * max(0.0, VALUE_BYTES * BLOCK * problem.n * float(steps) - b_bytes)
 
 

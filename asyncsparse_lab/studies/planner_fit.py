@@ -130,6 +130,7 @@ def ceiling_rates(gpu: str, source: Source = "recorded") -> Rates:
         gpu=gpu,
         sm_count=int(facts["sm_count"]),
         memory_bytes=int(facts["memory_bytes"]),
+        l2_bytes=int(facts["l2_bytes"]),
         shared_bytes=int(facts["shared_bytes_per_block"]),
         hbm_bytes_per_us=_MICROSECONDS * ceilings.hbm_bytes_per_s,
         tma_bytes_per_us=_MICROSECONDS * ceilings.tma_bytes_per_s,

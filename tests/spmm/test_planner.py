@@ -17,7 +17,14 @@ from asyncsparse_lab.spmm.cost import HBM, HIDDEN, IMBALANCE, L2, Work, predict
 from asyncsparse_lab.spmm.orders import SIMILARITY, row_order
 from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import MODELS, configurations, variant_of, work_of
-from asyncsparse_lab.spmm.plan_rates import Coefficients, Rates, load_rates, rates_text, read_rates
+from asyncsparse_lab.spmm.plan_rates import (
+    OTHER_TILES,
+    Coefficients,
+    Rates,
+    load_rates,
+    rates_text,
+    read_rates,
+)
 from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.planner import Auto, Candidate, candidates
 from asyncsparse_lab.spmm.product import Product
@@ -26,6 +33,7 @@ RATES = Rates(
     gpu="toy",
     sm_count=10,
     memory_bytes=10**11,
+    l2_bytes=5 * 10**7,
     shared_bytes=232_448,
     hbm_bytes_per_us=4e6,
     tma_bytes_per_us=9e6,
@@ -115,6 +123,33 @@ def test_windows_gather_what_the_format_stores():
         assert np.sum(work.stages) == columns.stored / 64
         assert not np.any(work.merges)
         assert device_bytes == columns.bytes
+
+
+def test_what_l2_does_not_keep_is_read_again():
+    A = csr_array(np.ones((256, 6400)))
+    n, b_bytes = 8192, 2 * 6400 * 8192
+    loads = 4 * b_bytes
+
+    def reread(l2_bytes, tile_columns, matrix=A):
+        given = works.Problem(structure_of(matrix), n, 2, replace(RATES, l2_bytes=l2_bytes))
+        work, _ = works.blocks_work(given, tile_columns, overlapping=True)
+        least, _ = works.blocks_work(given, tile_columns)
+        return (work.hbm_us - least.hbm_us) * RATES.hbm_bytes_per_us
+
+    wanted = b_bytes / 16 * 10 / 4  # of 16 tiles, those of 10 SMs with 4 tasks each
+    assert reread(2 * wanted, 512) == pytest.approx(0)
+    assert reread(wanted, 512) == pytest.approx((loads - b_bytes) / 2)
+    assert reread(wanted, 256) == pytest.approx(0), "tiles half as wide want half as much"
+    assert reread(1, 512) == pytest.approx(loads - b_bytes, rel=1e-6), "all of it"
+    many = csr_array(np.ones((640, 6400)))
+    assert reread(1, 512, many) == pytest.approx(0), "as many tasks as SMs"
+
+
+def test_another_tile_of_a_kernel_has_its_coefficients():
+    fitted = replace(RATES, kernels={"bcsr-overlap": Coefficients(7.0, 0.5)})
+    assert fitted.of("bcsr-overlap-narrow") == fitted.of("bcsr-overlap") == Coefficients(7.0, 0.5)
+    assert fitted.of("bcsr-paired") == Coefficients(RATES.empty_us)
+    assert set(OTHER_TILES) | set(OTHER_TILES.values()) <= set(MODELS)
 
 
 def test_a_gather_needs_bytes_in_flight():
