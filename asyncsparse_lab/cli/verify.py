@@ -9,10 +9,17 @@ from typing import Annotated
 
 import typer
 
+from asyncsparse_lab.errors import InputError
+from asyncsparse_lab.lsmr.watched import WATCHED
+
 
 def verify(
     variant: Annotated[
-        list[str] | None, typer.Option(help="Only this variant; may be given again.")
+        list[str] | None,
+        typer.Option(
+            help="Only this variant; may be given again. With --sanitize also lsmr-persistent and "
+            "lsmr-document."
+        ),
     ] = None,
     launches: Annotated[
         bool,
@@ -37,7 +44,10 @@ def verify(
         str | None, typer.Option(help="The commit of a tree without .git; add +dirty if it is.")
     ] = None,
 ) -> None:
-    """Run the edge cases on every build of every variant; exit code 1 if anything is wrong."""
+    """Run the edge cases on every build of every variant; exit code 1 if anything is wrong.
+
+    compute-sanitizer looks at LSMR's kernels too.
+    """
     from asyncsparse_lab.gpu.device import require_gpu
     from asyncsparse_lab.records import local_folder, newest, read_records
     from asyncsparse_lab.studies import find_study
@@ -45,6 +55,9 @@ def verify(
     from asyncsparse_lab.studies.runner import Plan, run_study
 
     names = [study.find_name(name) for name in variant] if variant else study.names()
+    solvers = [name for name in variant or () if name in WATCHED]
+    if solvers and not (sanitize or small):
+        raise InputError(f"{solvers[0]} is looked at by --sanitize and --small only")
     facts = require_gpu()
     if small:
         raise typer.Exit(_verify_small(names))
@@ -90,7 +103,6 @@ def _verify_small(names: list[str]) -> int:
     """Run the small cases in this process and print a line each; what the sanitizer watches."""
     import cupy
 
-    from asyncsparse_lab.lsmr.watched import WATCHED
     from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
     from asyncsparse_lab.spmm.handed_on import ON_THE_GPU
     from asyncsparse_lab.spmm.verify import verify_build

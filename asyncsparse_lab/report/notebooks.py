@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,9 +146,16 @@ def describe_failure(job: Job, error: Exception) -> str:
             f"  {kind}: {text.splitlines()[0]}",
             f"  code: {source.splitlines()[0]}",
             f"  executed copy: {job.executed}",
-            f"  again: asyncsparse reproduce {' '.join(job.studies)}",
+            f"  again: asyncsparse reproduce {shlex.join([*job.studies, *_options(job)])}",
         )
     )
+
+
+def _options(job: Job) -> Iterator[str]:
+    """Yield the options that give a job's parameters."""
+    for name, value in job.parameters.items():
+        if name != "out":
+            yield from ("-p", f"{name}={value}")
 
 
 def replace_folder(staged: Path, target: Path) -> None:

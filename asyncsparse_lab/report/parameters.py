@@ -64,9 +64,9 @@ def typed_values(notebook: Path, given: Sequence[str]) -> dict[str, Any]:
 def _convert(notebook: str, name: str, text: str, declared: Mapping[str, str]) -> Any:
     default = _literal(declared["default"])
     wanted = type(default)
-    if isinstance(default, str) or declared["inferred_type_name"] == "str":
-        return text
     value = _literal(text)
+    if isinstance(default, str) or declared["inferred_type_name"] == "str":
+        return value if isinstance(value, str) else text  # quotes may stay, as in the cell
     if wanted is float and type(value) is int:
         value = float(value)
     if wanted is tuple and isinstance(value, list):

@@ -114,7 +114,7 @@ def speed(rows: pd.DataFrame) -> Drawing:
     speeds = pd.concat(parts)
     names = list(dict.fromkeys(kernels.sort_values(["layout", "dtype_in", "matrix", "n"])["case"]))
     names.sort(key=lambda name: name.endswith(("float16", "column-major")))
-    figure, axes = plt.subplots(figsize=(9.2, 0.46 * len(names) + 1.6))
+    figure, axes = plt.subplots(figsize=(9.2, 0.62 * len(names) + 1.6))
     for shift, name in zip(np.linspace(-0.3, 0.3, len(KERNELS)), KERNELS, strict=True):
         own = speeds[speeds["variant"] == name].set_index("case")["ratio"].reindex(names)
         look = style.look(name)
@@ -123,7 +123,7 @@ def speed(rows: pd.DataFrame) -> Drawing:
         for place, value in zip(places, own, strict=True):
             if value == value:
                 axes.annotate(f"{value:.2f}", (value, place), (3, 0), textcoords="offset points",
-                              va="center", fontsize=7)  # fmt: skip
+                              va="center", fontsize=6.5)  # fmt: skip
     axes.axvline(1.0, color="#707070", linewidth=1, linestyle="--")
     axes.set_yticks(range(len(names)), [name.replace("-uniform-s0", "") for name in names])
     axes.invert_yaxis()

@@ -81,7 +81,7 @@ def cost(rows: pd.DataFrame) -> Drawing:
     """Draw how many products each code's conversion takes, over the matrices."""
     from matplotlib import pyplot as plt
 
-    data = pd.concat([_spread(rows, "name", "ours"), _peers()], ignore_index=True)
+    data = pd.concat([_spread(rows, "name", "ours"), _peers(rows)], ignore_index=True)
     figure, axes = plt.subplots(figsize=(8.6, 0.32 * len(data) + 1.5))
     for place, line in enumerate(data.to_dict("records")):
         colour = _colour(line["kind"], line["code"])
@@ -106,7 +106,7 @@ def cost(rows: pd.DataFrame) -> Drawing:
         "Conversion from CSR in units of a product of the kernel that reads the format, cold L2: "
         "median, quartiles and extremes over the matrices. Ours by the host's clock, allocation "
         f"included; dashed: {GOAL:g} products. Public codes by their own preprocessing and their "
-        "own product, each in the types that it has.",
+        "own product, each in the types that it has, on those of the matrices that it was run on.",
     )
 
 
@@ -122,12 +122,12 @@ def _spread(rows: pd.DataFrame, by: str, kind: str) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["code", "kind", "matrices", *_QUARTILES])
 
 
-def _peers() -> pd.DataFrame:
-    """Return the same of public codes, from their recorded conversions."""
+def _peers(ours: pd.DataFrame) -> pd.DataFrame:
+    """Return the same of public codes on our matrices, from their recorded conversions."""
     peers = best_of_series(load_peers())
     libraries = {series.name for series in read_series() if series.is_library}
     rows = peers[(peers["n"] == N) & ~peers["series"].isin(libraries)]
-    rows = rows.dropna(subset=["preprocess_ms"])
+    rows = rows[rows["matrix"].isin(ours["matrix"])].dropna(subset=["preprocess_ms"])
     rows = rows.assign(products=1e3 * rows["preprocess_ms"] / rows["product_us"])
     return _spread(rows[rows["products"] > 0], "series", "peer")
 

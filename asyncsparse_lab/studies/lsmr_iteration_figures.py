@@ -128,6 +128,7 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
             "share of them": mine.get("result.share_of_traffic"),
             "grid": f"{int(mine['params.blocks'])} x {int(mine['params.threads'])}",
             "staged": bool(mine["params.staged"]),
+            "units of a warp": int(_value(mine, "params.units")) or 1,
         }
         for name, column in (("cupy lsmr", "median_us"), ("document", "result.counted_us"),
                              ("scipy lsmr", "median_us")):  # fmt: skip
@@ -146,7 +147,8 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
         ),
         "table": Table(
             pd.DataFrame(lines),
-            "The persistent kernel by size; the document's time is its GPU-busy time and two host "
+            "The persistent kernel by size: a warp that streams has one unit of its part for "
+            "itself, and shares the others. The document's time is its GPU-busy time and two host "
             "waits an iteration.",
         ),
     }

@@ -96,8 +96,8 @@ def targets(evaluation: Evaluation) -> Table:
         f"matrices of both suites; 'smallest' is the smallest ratio on matrices above {LARGE:,} "
         "non-zeros; 'at the floor' is what a kernel would show that took the least time that the "
         "table of matrices names; the study wcsr-beyond has tighter floors of WCSR, the article's "
-        "kernel at two more thresholds, and a search for our best WCSR, of which there are a few "
-        "configurations here." + _without_peers(evaluation),
+        "kernel at two more thresholds, and a search for our best WCSR, of which only a few "
+        "configurations are measured here." + _without_peers(evaluation),
     )
 
 

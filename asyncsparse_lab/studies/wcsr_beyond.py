@@ -21,7 +21,6 @@ so that its loads remain, with what they wait for: no kernel that loads so can b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncsparse_lab.formats import WCSR
@@ -52,7 +51,10 @@ THRESHOLDS: Final = (0, 256, 512, 1024)
 WANTED_TFLOPS: Final = 12.0
 """Useful, on the matrices of the suite that are in ``shared`` too."""
 SEARCHED: Final = 4
-"""Tiles, each in an order of the rows, that are cut in other ways: the fastest of all."""
+"""Tiles, each in an order of the rows, that are cut in other ways: the fastest of all, and the
+fastest with rows as stored."""
+NEAR: Final = 5
+"""Places ahead from which one of another tile is drawn."""
 LIMITS: Final = (0, 512, 768, 1024)
 """Columns at which the windows of these are cut."""
 SEARCH_SECONDS: Final = 0.015
@@ -130,16 +132,24 @@ def reordered(A: csr_array) -> list[Variant]:
 
 
 def recut(records: Sequence[Record], known: Sequence[Variant]) -> list[Variant]:
-    """Return the fastest tiles and orders, cut in every other way that is not known yet."""
+    """Return the fastest tiles and orders, cut in every other way that is not known yet.
+
+    Limits that no window of a tile and order reaches leave it whole, which is one way.
+    """
     best: list[Variant] = []
     for variant in ranked(records):
         uncut = variant.with_options(max_cols_per_task=0, deterministic=1)
         if uncut not in best:
             best.append(uncut)
+    stored = [variant for variant in best if variant.options["row_order"] == AS_STORED]
+    chosen = best[:SEARCHED] + [one for one in stored[:1] if one not in best[:SEARCHED]]
+    longest = {windows_of(r): r.result["columns_max"] for r in records if r.variant == PIPELINED}
+    ways = [(limit, fixed) for limit in LIMITS for fixed in (1, 0) if limit or fixed]
     found = [
-        uncut.with_options(max_cols_per_task=limit, deterministic=deterministic)
-        for limit, deterministic in combinations(LIMITS, (1, 0))
-        for uncut in best[:SEARCHED]
+        uncut.with_options(max_cols_per_task=limit, deterministic=fixed)
+        for limit, fixed in ways
+        for uncut in chosen
+        if limit < longest[uncut.constants["HEIGHT"], uncut.options["row_order"]]
     ]
     return apart([variant for variant in found if variant not in known])
 
@@ -151,7 +161,7 @@ def apart(variants: Sequence[Variant]) -> list[Variant]:
     while left:
         others = (
             place
-            for place, variant in enumerate(left[:SEARCHED])
+            for place, variant in enumerate(left[:NEAR])
             if not found or variant.constants != found[-1].constants
         )
         found.append(left.pop(next(others, 0)))
@@ -181,11 +191,16 @@ def measure(case: Case) -> list[Record]:
     product, records = measured.product, measured.records
     if product.A.nnz <= LARGEST:
         orders = reordered(product.A)
-        records = [*records, *search(case, orders)]
+        records = with_windows([*records, *search(case, orders)], product)
         records += search(case, recut(records, [*kernels(), *orders]))
     if (best := fastest(records)) is not None:
         records = [*records, time_probe(loads_only(best), product, STUDY, case)]
     return with_windows(records, product)
+
+
+def windows_of(record: Record) -> tuple[int, int]:
+    """Return the height of the windows and the code of the order of the rows that they are of."""
+    return int(record.params["window"]), int(record.params.get("row_order", AS_STORED))
 
 
 def search(case: Case, variants: Sequence[Variant]) -> list[Record]:
@@ -201,9 +216,6 @@ def search(case: Case, variants: Sequence[Variant]) -> list[Record]:
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     """Add to our records what their windows must move and multiply."""
     from asyncsparse_lab.studies.spmm_common import with_results
-
-    def windows_of(record: Record) -> tuple[int, int]:
-        return int(record.params["window"]), int(record.params.get("row_order", AS_STORED))
 
     A = product.A
     kinds = {windows_of(record) for record in records if record.backend == "asyncsparse"}
@@ -244,7 +256,8 @@ def draw(
     matrices : sequence of str
         Only these; all if empty.
     l2 : {"cold", "warm"}
-        The best on a warm L2 is of what was measured beside the libraries: the search is cold.
+        The best on a warm L2 is of what was measured beside the libraries: the search is cold, and
+        so are the loads alone.
     gpu : str
         Folder of the GPU's records; the only one there is if empty.
     """
@@ -253,9 +266,8 @@ def draw(
     from asyncsparse_lab.studies.spmm_cases import chosen_rows
 
     rows = chosen_rows(frame, matrices=matrices, n=0, l2=l2, gpu=gpu)
-    probes = chosen_rows(frame, matrices=matrices, n=0, l2="cold", gpu=gpu)
-    probes = probes[probes["role"] == "probe"]
-    timed = rows[rows["role"] != "probe"]
+    probes = rows[rows["role"] == "probe"]
+    timed = figures.merged(rows[rows["role"] != "probe"])
     return {
         "speed": figures.speed(timed),
         "means": figures.means(timed),

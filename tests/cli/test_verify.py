@@ -131,3 +131,20 @@ def test_what_the_sanitizer_watches(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(builds)
     assert all("height=" in line and line.endswith(fault or "right") for line in lines)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--launches",)])
+def test_lsmr_is_looked_at_by_the_sanitizer_alone(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--variant", "lsmr-persistent", *arguments) == 1
+    error = capsys.readouterr().err
+    assert "lsmr-persistent is looked at by --sanitize and --small only" in error
+    assert error.count("\n") == 1
+
+
+def test_an_unknown_name_is_told_all_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--variant", "lsmr-nosuch", "--sanitize") == 1
+    error = capsys.readouterr().err
+    assert all(name in error for name in verify.names())
+    assert error.count("\n") == 1

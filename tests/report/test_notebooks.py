@@ -53,6 +53,7 @@ def test_values_take_the_types_of_the_cell(notebook):
     }
     assert isinstance(typed_values(notebook, ["tolerance=1"])["tolerance"], float)
     assert typed_values(notebook, ["records=8"]) == {"records": "8"}
+    assert typed_values(notebook, ["records='local'"]) == {"records": "local"}, "as in the cell"
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from asyncsparse_lab.studies.base import Case
 
 from .conftest import timed
 
-CASES = [Case(name, name, 512) for name in ("small", "large", "csr-best")]
-NNZ = {"small": 10_000, "large": 4_000_000, "csr-best": 50_000}
-PRODUCT_US = {"small": 10.0, "large": 200.0, "csr-best": 60.0}
-CSR_US = {"small": 16.0, "large": 700.0, "csr-best": 20.0}
+CASES = [Case(name, name, 512) for name in ("power", "luxembourg_osm", "memplus")]
+NNZ = {"power": 10_000, "luxembourg_osm": 4_000_000, "memplus": 50_000}
+PRODUCT_US = {"power": 10.0, "luxembourg_osm": 200.0, "memplus": 60.0}
+CSR_US = {"power": 16.0, "luxembourg_osm": 700.0, "memplus": 20.0}
 KERNELS = {("bcsr", 64): ("bcsr-overlap", {}), **{
     ("wcsr", height): ("wcsr-pipelined", {"window": height}) for height in conversion.HEIGHTS
 }}  # fmt: skip
@@ -72,6 +72,7 @@ def test_pictures_and_tables(frame: Any, draw_in_theme: Callable[..., dict[str, 
     assert "cuSPARSE CSR_ALG2" not in peers.index
     assert peers["median"].gt(0).all()
     assert len(peers) >= 5
+    assert set(peers["matrices"]) <= {1, 2, 3}, "of ours alone"
     table = items["formats"].data
     assert len(table) == 4
     # 40.1 us of 10, 80 us of 200, 40.5 us of 60
@@ -93,18 +94,18 @@ def test_a_conversion_has_paid_after_what_it_took_over_what_it_saves(
 ) -> None:
     items = draw_in_theme(conversion, frame, claims_frame("conversion"))
     table = items["break_even"].data.set_index("matrix")
-    assert list(table.index) == ["small", "csr-best", "large"]
-    assert table.loc["small", "products until paid, GPU"] == np.ceil(40.1 / 6)
-    assert table.loc["small", "products until paid, host"] == np.ceil(4000.1 / 6)
-    assert table.loc["large", "products until paid, GPU"] == 1
+    assert list(table.index) == ["power", "memplus", "luxembourg_osm"]
+    assert table.loc["power", "products until paid, GPU"] == np.ceil(40.1 / 6)
+    assert table.loc["power", "products until paid, host"] == np.ceil(4000.1 / 6)
+    assert table.loc["luxembourg_osm", "products until paid, GPU"] == 1
     assert (table["best on CSR"] == "csr-vector").all()
-    assert table.loc["csr-best", "format"] is None or table["format"].isna()["csr-best"]
-    assert np.isnan(table.loc["csr-best", "products until paid, GPU"])
+    assert table.loc["memplus", "format"] is None or table["format"].isna()["memplus"]
+    assert np.isnan(table.loc["memplus", "products until paid, GPU"])
 
 
 def test_only_the_wanted_matrices(frame: Any) -> None:
-    rows = conversion_figures.conversions(frame, ["large"], "")
-    assert set(rows["matrix"]) == {"large"}
+    rows = conversion_figures.conversions(frame, ["luxembourg_osm"], "")
+    assert set(rows["matrix"]) == {"luxembourg_osm"}
     assert len(rows) == 8
 
 
