@@ -42,7 +42,7 @@ BOUNDS: Final = {
 """What bounds a product of windows: the column of its amount, and of its rate."""
 TILE: Final = ("window", "wgmma_n", "column_groups", "stages", "producers", "minimum_ctas")
 """Parameters that tell the pipelined kernel's tiles apart."""
-LOADS: Final = ["matrix", "tile", "rows", "params.columns_per_task"]
+LOADS: Final = ["matrix", "tile", "rows", "limit"]
 """Columns in which a configuration and the probe of its loads agree."""
 
 
@@ -78,8 +78,7 @@ def merged(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     ours = rows.query(OURS)
-    limit = ours["params.columns_per_task"].fillna(0).astype(int)
-    cut = limit.where(limit < ours["result.columns_max"], 0)
+    cut = reached_limits(ours)
     by_atomics = ours["params.atomics"].astype(bool) & (cut > 0)
     keys = [
         *(ours[name] for name in ("case", "l2", "status", "params.row_order")),
@@ -95,9 +94,16 @@ def merged(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([ours[kept], rows.drop(ours.index)]).sort_index()
 
 
+def reached_limits(ours: pd.DataFrame) -> pd.Series[int]:
+    """Return the columns at which windows were cut, 0 where no window has so many."""
+    limit = ours["params.columns_per_task"].fillna(0).astype(int)
+    return limit.where(limit < ours["result.columns_max"], 0)
+
+
 def _named(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return our rows with their ``tile``, order of ``rows`` and ``cut`` of windows in words."""
+    """Return our rows with ``tile``, order of ``rows``, ``limit`` and ``cut`` of windows."""
     ours = rows.query(OURS).copy()
+    ours["limit"] = reached_limits(ours)
     ours["tile"] = [
         tile_name({name: row[f"params.{name}"] for name in TILE})
         for row in ours.to_dict("records")
