@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, WCSR
@@ -18,9 +18,7 @@ from asyncsparse_lab.spmm.orders import SIMILARITY, row_order
 from asyncsparse_lab.spmm.plan_hash import plan_hash
 from asyncsparse_lab.spmm.plan_models import MODELS, configurations, variant_of, work_of
 from asyncsparse_lab.spmm.plan_rates import (
-    OTHER_TILES,
     Coefficients,
-    Rates,
     load_rates,
     rates_text,
     read_rates,
@@ -29,35 +27,7 @@ from asyncsparse_lab.spmm.plan_structure import Structure, structure_of
 from asyncsparse_lab.spmm.planner import Auto, Candidate, candidates
 from asyncsparse_lab.spmm.product import Product
 
-RATES = Rates(
-    gpu="toy",
-    sm_count=10,
-    memory_bytes=10**11,
-    l2_bytes=5 * 10**7,
-    shared_bytes=232_448,
-    hbm_bytes_per_us=4e6,
-    tma_bytes_per_us=9e6,
-    gather_bytes_per_us=8e6,
-    gather_latency_us=2.0,
-    mma_flops_per_us=8e8,
-    cublas_flops_per_us=8e8,
-    fma_flops_per_us=6e7,
-    empty_us=2.0,
-)
-
-
-def sparse(m=1000, k=800, density=0.01, seed=0):
-    rng = np.random.default_rng(seed)
-    return csr_array(random_array((m, k), density=density, format="csr", rng=rng))
-
-
-def dense_blocks(rows=20, columns=20, seed=0):
-    mask = np.random.default_rng(seed).random((rows, columns)) < 0.2
-    return csr_array(np.kron(mask, np.ones((64, 64))))
-
-
-def problem(A, n=512, output_bytes=2):
-    return works.Problem(structure_of(A), n, output_bytes, RATES)
+from .planning import RATES, dense_blocks, problem, sparse
 
 
 def test_parts_add_up_and_the_largest_is_the_bound():
@@ -106,62 +76,6 @@ def test_the_exponent_says_how_far_hbm_is_hidden():
     hidden = predict(replace(work, hbm_exponent=HIDDEN), free, 0.0)
     assert hidden.us == pytest.approx(10)
     assert hidden.parts[HBM] == 0
-
-
-def test_windows_gather_what_the_format_stores():
-    A = sparse()
-    for height in (64, 128, 256):
-        work, device_bytes = works.windows_work(
-            problem(A), height, 128, 0, 2, ring_bytes=10**6, stage_columns=64
-        )
-        columns = WCSR.predict(A, height, 16, value_bytes=2)
-        rows = -(-A.shape[0] // height)
-        c_bytes = rows * height * 128 * 2
-        b_bytes = columns.stored * (2 * height + 2 * 128 + 4)
-        assert work.moved_us.sum() == pytest.approx((b_bytes + c_bytes) / RATES.gather_bytes_per_us)
-        assert work.repeats == 4
-        assert np.sum(work.stages) == columns.stored / 64
-        assert not np.any(work.merges)
-        assert device_bytes == columns.bytes
-
-
-def test_what_l2_does_not_keep_is_read_again():
-    A = csr_array(np.ones((256, 6400)))
-    n, b_bytes = 8192, 2 * 6400 * 8192
-    loads = 4 * b_bytes
-
-    def reread(l2_bytes, tile_columns, matrix=A):
-        given = works.Problem(structure_of(matrix), n, 2, replace(RATES, l2_bytes=l2_bytes))
-        work, _ = works.blocks_work(given, tile_columns, overlapping=True)
-        least, _ = works.blocks_work(given, tile_columns)
-        return (work.hbm_us - least.hbm_us) * RATES.hbm_bytes_per_us
-
-    wanted = b_bytes / 16 * 10 / 4  # of 16 tiles, those of 10 SMs with 4 tasks each
-    assert reread(2 * wanted, 512) == pytest.approx(0)
-    assert reread(wanted, 512) == pytest.approx((loads - b_bytes) / 2)
-    assert reread(wanted, 256) == pytest.approx(0), "tiles half as wide want half as much"
-    assert reread(1, 512) == pytest.approx(loads - b_bytes, rel=1e-6), "all of it"
-    many = csr_array(np.ones((640, 6400)))
-    assert reread(1, 512, many) == pytest.approx(0), "as many tasks as SMs"
-
-
-def test_another_tile_of_a_kernel_has_its_coefficients():
-    fitted = replace(RATES, kernels={"bcsr-overlap": Coefficients(7.0, 0.5)})
-    assert fitted.of("bcsr-overlap-narrow") == fitted.of("bcsr-overlap") == Coefficients(7.0, 0.5)
-    assert fitted.of("bcsr-paired") == Coefficients(RATES.empty_us)
-    assert set(OTHER_TILES) | set(OTHER_TILES.values()) <= set(MODELS)
-
-
-def test_a_gather_needs_bytes_in_flight():
-    assert RATES.gather_rate(10**7) == RATES.gather_bytes_per_us
-    assert RATES.gather_rate(10**5) == pytest.approx(10 * 10**5 / 2.0)
-    few, _ = works.windows_work(
-        problem(sparse()), 64, 128, 0, 2, ring_bytes=10**5, stage_columns=64
-    )
-    many, _ = works.windows_work(
-        problem(sparse()), 64, 128, 0, 4, ring_bytes=10**5, stage_columns=64
-    )
-    assert few.moved_us.sum() == pytest.approx(2 * many.moved_us.sum())
 
 
 def test_windows_are_cut_like_the_tasks():
