@@ -140,7 +140,7 @@ def draw_scaling(rows: pd.DataFrame) -> dict[str, Drawing | Table]:
     return {
         "scaling": Drawing(
             figure,
-            rows[names].sort_values(names[:2]).reset_index(drop=True),
+            rows[names].sort_values(names[:2]).rename(columns={"k": "n"}).reset_index(drop=True),
             f"Time of an iteration on feeders of growing size. {_decides(ours)}The bandwidth floor "
             "counts each byte once and does not bind while all of it stays in L2; what DRAM moved "
             "instead is the profiler's count.",

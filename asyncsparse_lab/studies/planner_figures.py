@@ -183,7 +183,7 @@ def errors_table(rows: pd.DataFrame, gpu: str) -> Table:
         "The cost model of each kernel on the suite: fitted coefficients, median error, geometric "
         "mean of predicted over measured time, and the share of products within 5, 10 and 25 %. "
         "An efficiency above 1 is that of a rate which SMs that read the same lines together can "
-        "pass.",
+        "pass; 20 is the most that the fit allows, where something else takes the time.",
     )
 
 
