@@ -27,13 +27,16 @@ from asyncsparse_lab.formats import WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.spmm.builds import pipelined_builds
+from asyncsparse_lab.spmm.convert import HEIGHTS
 from asyncsparse_lab.spmm.orders import AS_STORED, orders_of, row_order
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
 from asyncsparse_lab.studies.row_orders import LARGEST
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
     from scipy.sparse import csr_array
 
     from asyncsparse_lab.gpu.compile import KernelBuild
@@ -213,20 +216,27 @@ def search(case: Case, variants: Sequence[Variant]) -> list[Record]:
     return cold.records
 
 
+def window_columns(product: Product, code: int) -> dict[int, NDArray[np.int64]]:
+    """Return the columns of each window of A's rows in an order, by height; counted once."""
+
+    def count(A: csr_array) -> dict[int, NDArray[np.int64]]:
+        ordered = A if code == AS_STORED else A[row_order(A, code)]
+        return {height: WCSR.count_columns(ordered, height) for height in HEIGHTS}
+
+    return product.converted(f"columns of windows, row_order={code}", count)[0]
+
+
 def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
     """Add to our records what their windows must move and multiply."""
     from asyncsparse_lab.studies.spmm_common import with_results
 
-    A = product.A
-    kinds = {windows_of(record) for record in records if record.backend == "asyncsparse"}
-    codes = {code for _, code in kinds} - {AS_STORED}
-    ordered = {AS_STORED: A, **{code: A[row_order(A, code)] for code in codes}}
-    columns = {(height, code): WCSR.count_columns(ordered[code], height) for height, code in kinds}
+    codes = {windows_of(one)[1] for one in records if one.backend == "asyncsparse"}
+    columns = {code: window_columns(product, code) for code in codes}
 
     def more(record: Record) -> dict[str, Any]:
-        height = int(record.params["window"])
+        height, code = windows_of(record)
         tile = int(record.params["wgmma_n"]) * int(record.params.get("column_groups", 1))
-        counts = columns[windows_of(record)]
+        counts = columns[code][height]
         padded = int((-(-counts // K16) * K16).sum())
         stored = 2 * height * padded
         return {
@@ -235,7 +245,7 @@ def with_windows(records: Sequence[Record], product: Product) -> list[Record]:
             "a_bytes": stored * -(-product.n // tile),
             "flops": stored * product.n,
             "hbm_bytes": stored + 2 * product.m * product.n + product.compulsory_bytes
-            - 2 * int(A.nnz),
+            - 2 * int(product.A.nnz),
         }  # fmt: skip
 
     return with_results(records, more)

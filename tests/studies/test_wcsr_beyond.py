@@ -19,7 +19,7 @@ from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.spmm.builds import pipelined_builds
 from asyncsparse_lab.spmm.edge_cases import one_dense_row
 from asyncsparse_lab.spmm.oracle import reference
-from asyncsparse_lab.spmm.orders import AS_STORED, CUTHILL_MCKEE, SIMILARITY
+from asyncsparse_lab.spmm.orders import AS_STORED, CUTHILL_MCKEE, SIMILARITY, row_order
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.run import Ours
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
@@ -261,12 +261,20 @@ def test_a_case_is_searched_in_two_steps(monkeypatch: pytest.MonkeyPatch, larges
     def probed(probe, product, study, case):  # type: ignore[no-untyped-def]
         return record(case, Ours(probe), 5.0)
 
+    ordered: list[int] = []
+
+    def order(A, code):  # type: ignore[no-untyped-def]
+        ordered.append(code)
+        return row_order(A, code)
+
+    monkeypatch.setattr(wcsr_beyond, "row_order", order)
     monkeypatch.setattr(spmm_cases, "measure_case", measured)
     monkeypatch.setattr(spmm_common, "time_probe", probed)
     records = wcsr_beyond.measure(wcsr_beyond.cases()[0])
     first, *steps = calls
     assert (first["variants"], first["libraries"]) == (wcsr_beyond.kernels(), 3)
     assert "l2_states" not in first, "cold and warm"
+    assert sorted(ordered) == ([SIMILARITY, CUTHILL_MCKEE] if largest else []), "each once"
     assert [len(step["variants"]) for step in steps] == ([14, 4] if largest else [])
     assert all(step["l2_states"] == ("cold",) and step["seconds"] == 0.015 for step in steps)
     asked = [str(sorted(v.params.items())) + v.name for call in calls for v in call["variants"]]
