@@ -1,19 +1,24 @@
-// CSR to BCSR or WCSR in device memory, in two launches. Between them the host learns how much
-// memory the values take.
+// CSR to BCSR or WCSR in device memory, in one cooperative launch of two phases.
 //
-//   convert_count   a thread block a window at a time: which columns it has, as bits in shared
-//                   memory; the bits before one's own are the rank of a column. The block that
-//                   ends last adds up the windows.
-//   convert_fill    every entry to its place in the stored columns, whose index is written beside;
-//                   and the windows as tasks, longest first.
+//   COUNT   a thread block a window at a time: which columns it has, as bits in shared memory; the
+//           bits before one's own are the rank of a column. The block that comes last adds up the
+//           windows, and writes the sums to the host too, which needs the sizes.
+//   FILL    the windows as tasks, longest first, the index of the stored columns, zeros for the
+//           values; then every entry to its place.
+//
+// Where the most that A can take is much, the host launches the phases one by one, and allocates
+// between them what A does take. Where it is little, there is CLEAR: so many zeros are written
+// while the windows are counted, and the grid need not meet again for them.
 
 #include "bcsr_arguments.cuh"
 #include "convert_arguments.cuh"
+#include "grid_meeting.cuh"
 #include "wcsr_arguments.cuh"
 #include "window_arguments.cuh"
 
-constexpr int COUNT_THREADS = 512;
-constexpr int FILL_THREADS = 256;
+constexpr int THREADS = 512;
+constexpr int BLOCKS_PER_SM = 2;
+constexpr int BATCH = 4;  // entries of a thread that are on their way together
 constexpr int MOST_ROWS = 256;
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
@@ -21,7 +26,7 @@ constexpr int CORE_MATRIX = 8 * 8;
 // Sum of the values that threads before this one have, and of all of them.
 template <class Number>
 __device__ __forceinline__ Number sum_before(Number value, Number& total) {
-  constexpr int WARPS = COUNT_THREADS / WARP_THREADS;
+  constexpr int WARPS = THREADS / WARP_THREADS;
   __shared__ Number sums[WARPS];
   const int lane = threadIdx.x % WARP_THREADS;
   const int warp = threadIdx.x / WARP_THREADS;
@@ -71,7 +76,7 @@ __device__ __forceinline__ bool is_zero(uint16_t bits) {
 
 // The sums of all windows' columns, by one thread block.
 __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
-  const int32_t part = (g.windows + COUNT_THREADS - 1) / COUNT_THREADS;
+  const int32_t part = (g.windows + THREADS - 1) / THREADS;
   const int32_t first = threadIdx.x * part;
   const int32_t last = first + part < g.windows ? first + part : g.windows;
   int64_t own = 0;
@@ -87,35 +92,100 @@ __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
   if (threadIdx.x == 0) g.pointer[g.windows] = total;
 }
 
-// Counts the columns of a window and ranks its entries; returns whether all windows are done now.
-__device__ __forceinline__ bool count_window(const ConvertArguments& g, int32_t window) {
+// The same to the host, by the same block: neighbours together, since each write crosses PCIe.
+__device__ __forceinline__ void write_letter(const ConvertArguments& g) {
+  for (int32_t window = threadIdx.x; window <= g.windows; window += THREADS)
+    g.letter[1 + window] = g.pointer[window];
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) *static_cast<volatile int64_t*>(g.letter) = g.ticket;
+}
+
+// Calls visit(entry, is there, column, value) for the entries of a window, by whole warps. The next
+// ones are read before: a window with a long row is a long way for one block.
+template <class Visit>
+__device__ __forceinline__ void for_entries(const ConvertArguments& g, uint32_t begin, uint32_t end,
+                                            Visit visit) {
+  const auto read = [&](uint32_t first, int32_t (&columns)[BATCH], uint16_t (&values)[BATCH]) {
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const uint32_t entry = first + i * THREADS;
+      columns[i] = entry < end ? __ldg(g.indices + entry) : 0;
+      values[i] = entry < end ? __ldg(g.values + entry) : 0;
+    }
+  };
+  const uint32_t lane = threadIdx.x % WARP_THREADS;
+  int32_t columns[BATCH], next_columns[BATCH];
+  uint16_t values[BATCH], next_values[BATCH];
+  read(begin + threadIdx.x, columns, values);
+  for (uint32_t first = begin + threadIdx.x; first - lane < end; first += BATCH * THREADS) {
+    read(first + BATCH * THREADS, next_columns, next_values);
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const uint32_t entry = first + i * THREADS;
+      visit(static_cast<int32_t>(entry), entry < end, columns[i], values[i]);
+      columns[i] = next_columns[i];
+      values[i] = next_values[i];
+    }
+  }
+}
+
+// Sets a bit of each lane that wants to. Lanes whose bits are in one word would take turns, as in
+// rows whose columns are neighbours: they join theirs.
+__device__ __forceinline__ void set_bits(uint32_t* bits, bool wants, uint32_t column) {
+  const uint32_t word = column / 32;
+  const uint32_t bit = 1u << (column % 32);
+  // Most columns are there already where the rows of a window are alike.
+  wants = wants && (*static_cast<volatile uint32_t*>(&bits[word]) & bit) == 0;
+  uint32_t waiting = __ballot_sync(~0u, wants);
+  if (waiting == 0) return;
+  const uint32_t lane = threadIdx.x % WARP_THREADS;
+  const bool is_alike = __shfl_up_sync(~0u, word, 1) == word;
+  if (__popc(__ballot_sync(~0u, is_alike)) >= WARP_THREADS / 2) {
+#pragma unroll
+    for (int turn = 0; turn < 2; ++turn) {
+      if (waiting == 0) return;
+      const int leader = __ffs(static_cast<int>(waiting)) - 1;
+      const uint32_t of_leader = __shfl_sync(~0u, word, leader);
+      const bool joins = wants && word == of_leader;
+      const uint32_t joined = __reduce_or_sync(~0u, joins ? bit : 0);
+      if (lane == leader) atomicOr(&bits[word], joined);
+      wants = wants && !joins;
+      waiting = __ballot_sync(~0u, wants);
+    }
+  }
+  if (wants) atomicOr(&bits[word], bit);
+}
+
+// Counts the columns of a window and ranks its entries.
+__device__ __forceinline__ void count_window(const ConvertArguments& g, int32_t window) {
   extern __shared__ uint32_t dynamic_shared[];
   __shared__ int32_t row_begins[MOST_ROWS + 1];
-  __shared__ bool is_last;
   const int32_t words = g.columns_at_once / 32;
   uint32_t* const bits = dynamic_shared;
   uint32_t* const before = bits + words;  // columns in the words before
   const int32_t first_row = window * g.height;
   const int32_t rows = g.m - first_row < g.height ? g.m - first_row : g.height;
-  for (int32_t row = threadIdx.x; row <= rows; row += COUNT_THREADS)
-    row_begins[row] = g.indptr[first_row + row];
+  for (int32_t row = threadIdx.x; row <= rows; row += THREADS)
+    row_begins[row] = __ldg(g.indptr + first_row + row);
   __syncthreads();
   const int32_t begin = row_begins[0];
   const int32_t end = row_begins[rows];
   // Odd, so that the parts of the threads begin in different banks.
-  const int32_t part = (words + COUNT_THREADS - 1) / COUNT_THREADS | 1;
+  const int32_t part = (words + THREADS - 1) / THREADS | 1;
   const int32_t part_begin = threadIdx.x * part < words ? threadIdx.x * part : words;
   const int32_t part_end = part_begin + part < words ? part_begin + part : words;
 
   int32_t found = 0;
-  for (int64_t low = 0; low < g.columns_of_a; low += g.columns_at_once) {
-    for (int32_t word = threadIdx.x; word < words; word += COUNT_THREADS) bits[word] = 0;
+  const uint32_t at_once = g.columns_at_once;
+  for (uint32_t low = 0; low < static_cast<uint32_t>(g.columns_of_a); low += at_once) {
+    for (int32_t word = threadIdx.x; word < words; word += THREADS) bits[word] = 0;
     __syncthreads();
-    for (int32_t entry = begin + threadIdx.x; entry < end; entry += COUNT_THREADS) {
-      const int64_t column = (g.indices[entry] >> g.column_shift) - low;
-      if (column >= 0 && column < g.columns_at_once && !is_zero(g.values[entry]))
-        atomicOr(&bits[column / 32], 1u << (column % 32));
-    }
+    for_entries(g, begin, end, [&](int32_t, bool is_there, int32_t index, uint16_t value) {
+      const uint32_t column = (index >> g.column_shift) - low;  // what is below is above then
+      const bool counts = is_there && column < at_once && !is_zero(value);
+      set_bits(bits, counts, counts ? column : 0);
+    });
     __syncthreads();
     int32_t own = 0;
     for (int32_t word = part_begin; word < part_end; ++word) own += __popc(bits[word]);
@@ -126,76 +196,87 @@ __device__ __forceinline__ bool count_window(const ConvertArguments& g, int32_t 
       sum += __popc(bits[word]);
     }
     __syncthreads();
-    for (int32_t entry = begin + threadIdx.x; entry < end; entry += COUNT_THREADS) {
-      const int32_t key = g.indices[entry] >> g.column_shift;
-      const int64_t column = key - low;
-      if (column < 0 || column >= g.columns_at_once) continue;
-      if (is_zero(g.values[entry])) {
+    for_entries(g, begin, end, [&](int32_t entry, bool is_there, int32_t index, uint16_t value) {
+      const int32_t key = index >> g.column_shift;
+      const uint32_t column = key - low;
+      if (!is_there || column >= at_once) return;
+      if (is_zero(value)) {
         g.ranks[entry] = -1;
-        continue;
+        return;
       }
       const uint32_t lower = bits[column / 32] & ((1u << (column % 32)) - 1);
       const auto rank = static_cast<int32_t>(before[column / 32]) + __popc(lower);
       g.ranks[entry] = rank;
       g.columns[begin + rank] = key;  // by all entries of the column alike
-      g.rows[entry] = static_cast<uint8_t>(
-          last_at_most(rows, entry, [&](int32_t row) { return row_begins[row]; }));
-    }
+      g.rows[entry] =
+          first_row + last_at_most(rows, entry, [&](int32_t row) { return row_begins[row]; });
+    });
     found += total;
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
-    g.counts[window] = found;
-    __threadfence();
-    is_last = atomicAdd(g.finished, 1) == g.windows - 1;
-  }
-  __syncthreads();
-  return is_last;
+  if (threadIdx.x == 0) g.counts[window] = found;
 }
 
-extern "C" __global__ void __launch_bounds__(COUNT_THREADS, 2)
-    convert_count(const __grid_constant__ ConvertArguments g) {
-  for (int32_t window = blockIdx.x; window < g.windows; window += gridDim.x) {
-    if (!count_window(g, window)) continue;
-    __threadfence();
-    write_pointer(g);
-    if (threadIdx.x == 0) *g.finished = 0;  // for the next conversion
+// Zeros for the values, by all blocks.
+__device__ __forceinline__ void clear(const ConvertArguments& g, int64_t values) {
+  constexpr int EIGHT = 8;  // values of a store
+  const int64_t end = values / EIGHT;
+  const int64_t step = int64_t{gridDim.x} * THREADS;
+#pragma unroll 4
+  for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < end; i += step)
+    reinterpret_cast<uint4*>(g.stored)[i] = make_uint4(0, 0, 0, 0);
+}
+
+// Where the value of a stored column and a row of its window lies.
+__device__ __forceinline__ int64_t place_of(const ConvertArguments& g, int64_t slot, int32_t row,
+                                            int32_t index) {
+  if (g.column_shift != 0) return (slot * BLOCK + row) * BLOCK + index % BLOCK;
+  // Core matrices: [16 columns][64 rows][8 columns][8 rows][row][column].
+  const int64_t step = slot / STEP_COLUMNS * (g.height / 64) + row / 64;
+  const auto column = static_cast<int32_t>(slot % STEP_COLUMNS);
+  return step * STEP_VALUES + column / 8 * (STEP_VALUES / 2) + row % 64 / 8 * CORE_MATRIX +
+         row % 8 * 8 + column % 8;
+}
+
+__device__ __forceinline__ void place_entries(const ConvertArguments& g, uint32_t first,
+                                              uint32_t end) {
+  const int32_t height_shift = 31 - __clz(g.height);  // a power of two
+  int32_t ranks[BATCH], rows[BATCH], columns[BATCH];
+  uint16_t values[BATCH];
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) {
+    const uint32_t entry = first + i * THREADS;
+    ranks[i] = -1;
+    if (entry >= end) continue;
+    ranks[i] = g.ranks[entry];
+    rows[i] = g.rows[entry];
+    columns[i] = __ldg(g.indices + entry);
+    values[i] = __ldg(g.values + entry);
+  }
+#pragma unroll
+  for (int i = 0; i < BATCH; ++i) {
+    if (ranks[i] < 0) continue;
+    const int64_t slot = g.pointer[rows[i] >> height_shift] + ranks[i];
+    g.stored[place_of(g, slot, rows[i] & (g.height - 1), columns[i])] = values[i];
   }
 }
 
-__device__ __forceinline__ void place_entry(const ConvertArguments& g, int32_t entry) {
-  const int32_t rank = g.ranks[entry];
-  if (rank < 0) return;
-  const int32_t window = last_at_most(
-      g.windows, entry, [&](int32_t w) { return __ldg(g.indptr + int64_t{w} * g.height); });
-  const int64_t slot = g.pointer[window] + rank;
-  const int32_t row = g.rows[entry];
-  int64_t place;
-  if (g.column_shift != 0) {
-    place = (slot * BLOCK + row) * BLOCK + g.indices[entry] % BLOCK;
-  } else {
-    // Core matrices: [16 columns][64 rows][8 columns][8 rows][row][column].
-    const int64_t step = slot / STEP_COLUMNS * (g.height / 64) + row / 64;
-    const auto column = static_cast<int32_t>(slot % STEP_COLUMNS);
-    place = step * STEP_VALUES + column / 8 * (STEP_VALUES / 2) + row % 64 / 8 * CORE_MATRIX +
-            row % 8 * 8 + column % 8;
-  }
-  g.stored[place] = g.values[entry];
-}
-
-__device__ __forceinline__ void place_column(const ConvertArguments& g, int64_t slot) {
-  const int32_t window =
-      last_at_most(g.windows, slot, [&](int32_t w) { return __ldg(g.pointer + w); });
-  const auto rank = static_cast<int32_t>(slot - g.pointer[window]);
-  const int32_t begin = g.indptr[int64_t{window} * g.height];
-  g.column_index[slot] = rank < g.counts[window] ? g.columns[begin + rank] : -1;
+// The index of a window's stored columns.
+__device__ __forceinline__ void place_columns(const ConvertArguments& g, int32_t window) {
+  const int32_t count = g.counts[window];
+  const int32_t* const columns = g.columns + __ldg(g.indptr + int64_t{window} * g.height);
+  int32_t* const index = g.column_index + g.pointer[window];
+  const int32_t stored = padded(g, count);
+#pragma unroll 4
+  for (int32_t rank = threadIdx.x; rank < stored; rank += THREADS)
+    index[rank] = rank < count ? columns[rank] : -1;
 }
 
 // A window as tasks, longest first: pieces of the limit in the order of the windows, then what is
 // left of each, in the order of its length. A warp a window; where its tasks go is counted over all
 // windows, which is quadratic in their number, and little beside the rest for all but huge ones.
 __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t first_window) {
-  __shared__ int2 others[FILL_THREADS];  // whole pieces, and what is left; -1: nothing
+  __shared__ int2 others[THREADS];  // whole pieces, and what is left; -1: nothing
   const auto pieces_of = [&](int32_t w) {
     const int32_t count = padded(g, g.counts[w]);
     const int32_t whole = count / g.task_limit;
@@ -211,12 +292,12 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   int32_t longer = 0;
   int32_t split_before = 0;
   int32_t slots_before = 0;
-  for (int32_t first = 0; first < g.windows; first += FILL_THREADS) {
+  for (int32_t first = 0; first < g.windows; first += THREADS) {
     const int32_t mine = first + threadIdx.x;
     __syncthreads();
     others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
     __syncthreads();
-    const int32_t count = g.windows - first < FILL_THREADS ? g.windows - first : FILL_THREADS;
+    const int32_t count = g.windows - first < THREADS ? g.windows - first : THREADS;
     for (int32_t i = lane; i < count; i += WARP_THREADS) {
       const int2 other = others[i];
       const bool earlier = first + i < window;
@@ -239,11 +320,11 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   slots_before = over_lanes(slots_before);
   const int32_t pieces = own.x + (own.y >= 0);
   const int64_t begin = g.pointer[window];
-  const auto place_of = [&](int32_t piece) {
+  const auto place_of_piece = [&](int32_t piece) {
     return int64_t{piece < own.x ? whole_before + piece : wholes + longer};
   };
   for (int32_t piece = lane; piece < pieces; piece += WARP_THREADS) {
-    const int64_t place = place_of(piece);
+    const int64_t place = place_of_piece(piece);
     const int64_t first = begin + int64_t{piece} * g.task_limit;
     const int32_t length = piece < own.x ? g.task_limit : own.y;
     switch (g.task_kind) {
@@ -266,28 +347,54 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
     const int32_t first = piece * g.task_limit;
     const int32_t length = piece < own.x ? g.task_limit : own.y;
     const int32_t last = first + length < count ? first + length : count;
-    int32_t* const leading = g.leading_indices + place_of(piece) * LEADING;
+    int32_t* const leading = g.leading_indices + place_of_piece(piece) * LEADING;
 #pragma unroll
     for (int32_t i = lane; i < LEADING; i += WARP_THREADS)
-      leading[i] = first + i < last ? __ldg(columns + first + i) : -1;
+      leading[i] = first + i < last ? columns[first + i] : -1;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(FILL_THREADS)
-    convert_fill(const __grid_constant__ ConvertArguments g) {
-  constexpr int WARPS = FILL_THREADS / WARP_THREADS;
-  const int64_t task_blocks = (g.windows + WARPS - 1) / WARPS;
-  const int64_t columns_from = g.entry_blocks;
-  const int64_t tasks_from = columns_from + g.column_blocks;
-  for (int64_t block = blockIdx.x; block < tasks_from + task_blocks; block += gridDim.x) {
-    if (block < columns_from) {
-      const int64_t entry = block * FILL_THREADS + threadIdx.x;
-      if (entry < g.indptr[g.m]) place_entry(g, static_cast<int32_t>(entry));
-    } else if (block < tasks_from) {
-      const int64_t slot = (block - columns_from) * FILL_THREADS + threadIdx.x;
-      if (slot < g.pointer[g.windows]) place_column(g, slot);
+__device__ __forceinline__ void fill(const ConvertArguments& g) {
+  constexpr int WARPS = THREADS / WARP_THREADS;
+  const int32_t columns_from = (g.windows + WARPS - 1) / WARPS;
+  for (int32_t part = blockIdx.x; part < columns_from + g.windows; part += gridDim.x) {
+    if (part < columns_from) {
+      place_tasks(g, part * WARPS);
     } else {
-      place_tasks(g, static_cast<int32_t>((block - tasks_from) * WARPS));
+      place_columns(g, part - columns_from);
     }
   }
+  if ((g.phases & CLEAR) == 0) {
+    // A tensor map needs a block, even where there is none.
+    const int64_t columns = g.pointer[g.windows];
+    clear(g, g.column_shift != 0 ? max(columns, int64_t{1}) * BLOCK * BLOCK : columns * g.height);
+    const Meeting meeting(g.meetings);
+    if (meeting.is_last) {
+      meeting.let_go();
+    } else {
+      meeting.wait();
+    }
+  }
+  const auto entries = static_cast<uint32_t>(__ldg(g.indptr + g.m));
+  for (uint32_t first = blockIdx.x * (BATCH * THREADS); first < entries;
+       first += gridDim.x * (BATCH * THREADS))
+    place_entries(g, first + threadIdx.x, entries);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    convert_csr(const __grid_constant__ ConvertArguments g) {
+  if ((g.phases & COUNT) != 0) {
+    for (int32_t window = blockIdx.x; window < g.windows; window += gridDim.x)
+      count_window(g, window);
+    if ((g.phases & CLEAR) != 0) clear(g, g.most_values);
+    const Meeting meeting(g.meetings);
+    if (meeting.is_last) {
+      write_pointer(g);
+      meeting.let_go();
+      write_letter(g);
+    } else if ((g.phases & FILL) != 0) {
+      meeting.wait();
+    }
+  }
+  if ((g.phases & FILL) != 0) fill(g);
 }

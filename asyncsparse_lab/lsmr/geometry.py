@@ -86,6 +86,8 @@ class Geometry:
     units : int
         Of each streaming warp's part: the first is its own, and the block's warps take the others
         as they get free.
+    watched : bool
+        Whether it is compiled for racecheck, see ``WATCHED`` in ``lsmr_exchange.cuh``.
     """
 
     blocks: int
@@ -100,6 +102,7 @@ class Geometry:
     cluster: bool = False
     slice_cost: int = SLICE_COST
     units: int = 1
+    watched: bool = False
 
     @property
     def workers(self) -> int:
@@ -162,6 +165,7 @@ class Geometry:
             "CLUSTER": self.blocks if self.cluster else 0,
             "STREAMED": int(self.streamed),
             **self._ring_constants(dtype),
+            **({"WATCHED": 1} if self.watched else {}),
         }
 
     def _ring_constants(self, dtype: np.dtype[Any]) -> dict[str, int]:

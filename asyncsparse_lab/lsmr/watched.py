@@ -67,21 +67,25 @@ class Solve:
 
 def persistent_solves() -> list[Solve]:
     """Return a solve of each way in which the persistent kernel is compiled, and a few more."""
-    streamed = Geometry(2, 96, staged=False, ring_steps=16)
+    streamed = _geometry(2, staged=False, ring_steps=16)
     shared = replace(streamed, units=4)
     return [
-        Solve(Geometry(8, 96, staged=True, batched=1)),
-        Solve(Geometry(8, 96, staged=True, batched=1), given={"x0": 1.0}, scaled=True),
-        Solve(Geometry(16, 96, staged=True, batched=1), itemsize=8),
-        Solve(Geometry(4, 96, staged=False, together=2)),
-        Solve(Geometry(8, 96, staged=True), rhs=2),
-        Solve(Geometry(4, 96, staged=False), rhs=4),
-        Solve(Geometry(8, 96, staged=True, batched=2, cluster=True)),
+        Solve(_geometry(8, batched=1)),
+        Solve(_geometry(8, batched=1), given={"x0": 1.0}, scaled=True),
+        Solve(_geometry(16, batched=1), itemsize=8),
+        Solve(_geometry(4, staged=False, together=2)),
+        Solve(_geometry(8), rhs=2),
+        Solve(_geometry(4, staged=False), rhs=4),
+        Solve(_geometry(8, batched=2, cluster=True)),
         Solve(streamed),
         Solve(shared, given={"damp": 0.1}),
         Solve(shared, itemsize=8),
         Solve(replace(streamed, ring_steps=32, units=2)),
     ]
+
+
+def _geometry(blocks: int, staged: bool = True, **more: Any) -> Geometry:
+    return Geometry(blocks, 96, staged, watched=True, **more)
 
 
 def kernel_builds(name: str, arch: str = "sm_90") -> list[KernelBuild]:

@@ -1,7 +1,7 @@
-"""The conversion kernels of a device, made ready once; a launch of one takes a few microseconds.
+"""The conversion kernel of a device, made ready once; a launch of it takes a few microseconds.
 
 A small matrix is converted in less time than most launches are checked in, so the grid is always
-the same, and the kernels go through what there is in strides.
+the same, and the kernel goes through what there is in strides.
 """
 
 from __future__ import annotations
@@ -13,43 +13,52 @@ from functools import cache
 from threading import Lock
 from typing import Any, Final
 
+import numpy as np
+
+from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.gpu.compile import KernelBuild
 
 SOURCE: Final = "convert.cu"
-COUNT_ENTRY: Final = "convert_count"
-FILL_ENTRY: Final = "convert_fill"
-COUNT_THREADS: Final = 512
-FILL_THREADS: Final = 256
+ENTRY: Final = "convert_csr"
+THREADS: Final = 512
+COUNT: Final = 1
+FILL: Final = 2
+CLEAR: Final = 4
+"""The phases of a launch, mirror of ``Phase``."""
 
 _WORD: Final = 32
-_STATIC_BYTES: Final = 2048  # of shared memory, that the counting kernel needs beside its bits
+_STATIC_BYTES: Final = 6144  # of shared memory, that the kernel needs beside its bits
 _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
-_THREADS_OF_AN_SM: Final = 2048
+_LOOKS: Final = 1000  # at a letter, before the stream is asked whether all is well
+_LETTER_WINDOWS: Final = 4096
 
 
 class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (160 bytes)."""
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (176 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
-          for name in ("indptr", "indices", "values", "ranks", "rows", "columns", "counts",
-                       "pointer", "finished", "column_index", "stored", "tasks", "leading_indices",
+          for name in ("indptr", "indices", "values", "pointer", "ranks", "columns", "counts",
+                       "rows", "letter")),
+        ("ticket", ctypes.c_int64),
+        *((name, ctypes.c_uint64)
+          for name in ("meetings", "stored", "column_index", "tasks", "leading_indices",
                        "split_windows")),
         *((name, ctypes.c_int32)
           for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
-                       "columns_at_once", "task_limit", "entry_blocks", "column_blocks",
-                       "task_kind", "deterministic")),
+                       "columns_at_once", "task_limit", "task_kind", "deterministic", "phases",
+                       "most_values")),
     )  # fmt: skip
 
 
 def kernel_builds(arch: str = "sm_90") -> list[KernelBuild]:
     """Return the compilations that a conversion needs."""
-    return [KernelBuild(SOURCE, entry, {}, arch) for entry in (COUNT_ENTRY, FILL_ENTRY)]
+    return [KernelBuild(SOURCE, ENTRY, {}, arch)]
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A kernel on a device, checked once: its launch reads the one struct that is kept for it."""
+    """The kernel on a device, checked once: its launch reads the one struct that is kept for it."""
 
     arguments: ConvertArguments
     enqueue: Callable[[], None]
@@ -67,28 +76,90 @@ class Ready:
 
 
 @cache
-def ready(entry: str, device: int, shared_bytes: int) -> Ready:
-    """Compile a kernel for the current device; as many thread blocks as it holds, or nearly so."""
+def ready(device: int, shared_bytes: int) -> Ready:
+    """Compile the kernel for the current device; as many thread blocks as run at once there."""
     from asyncsparse_lab.gpu.compile import compile_kernel
     from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.gpu.launch import load
 
     facts = device_facts()
-    build = next(b for b in kernel_builds(facts.arch) if b.entry == entry)
+    (build,) = kernel_builds(facts.arch)
     kernel = load(compile_kernel(build.source, build.entry, build.constants, build.arch))
-    threads = COUNT_THREADS if entry == COUNT_ENTRY else FILL_THREADS
     arguments = ConvertArguments()
-    grid = facts.sm_count * _THREADS_OF_AN_SM // threads
-    enqueue = kernel.prepare(grid, threads, shared_bytes, arguments)
+    grid = facts.sm_count * kernel.blocks_per_sm(THREADS, shared_bytes)
+    enqueue = kernel.prepare(grid, THREADS, shared_bytes, arguments, cooperative=True)
     return Ready(arguments, enqueue, Lock())
 
 
+class Letter:
+    """By which a conversion tells the host how much memory A takes.
+
+    The kernel writes a ticket and the sums of the windows' columns into memory of the host, which
+    looks there until the ticket is its own: sooner than a copy, and while the kernel goes on.
+
+    Attributes
+    ----------
+    address : int
+        Of the memory, for the kernel.
+    windows : int
+        For how many there is room.
+    ticket : int
+        Of the letter that is expected.
+    """
+
+    def __init__(self, windows: int) -> None:
+        import cupy
+
+        memory = cupy.cuda.alloc_pinned_memory(8 * (windows + 2))
+        self.address = int(memory.ptr)
+        self.windows = windows
+        self.ticket = 0
+        self._values: Any = np.frombuffer(memory, np.int64, windows + 2)
+        self._values[0] = 0
+        _ALL.append(self)
+
+    def read(self, windows: int, stream: Any) -> Any:
+        """Wait for it, and return the first stored column of each window and the end.
+
+        Raises
+        ------
+        DeviceError
+            The kernel ended without one.
+        """
+        values, ticket = self._values, self.ticket
+        looks = 0
+        while values.item(0) != ticket:
+            looks += 1
+            if looks % _LOOKS == 0 and stream.done and values.item(0) != ticket:
+                raise DeviceError(f"{ENTRY} ended without a word: run it under compute-sanitizer")
+        return values[1 : windows + 2].copy()
+
+
+# All that were made stay: a kernel whose host was interrupted may still write.
+_ALL: Final[list[Letter]] = []
+_FREE: Final[list[Letter]] = []
+
+
+def take_letter(windows: int) -> Letter:
+    """Return one with room for so many windows, and a ticket that it never had."""
+    letter = _FREE.pop() if _FREE else None
+    if letter is None or letter.windows < windows:
+        letter = Letter(max(2 * windows, _LETTER_WINDOWS))
+    letter.ticket += 1
+    return letter
+
+
+def give_letter(letter: Letter) -> None:
+    """Leave it to another conversion; it has been read."""
+    _FREE.append(letter)
+
+
 @cache
-def counter(device: int, stream: int) -> Any:
-    """Return a zero in device memory, which the kernel leaves zero; one a stream."""
+def meetings(device: int, stream: int) -> Any:
+    """Return what the thread blocks of a stream's conversions meet by: zero, and a count."""
     import cupy
 
-    return cupy.zeros(1, dtype=cupy.int32)
+    return cupy.zeros(2, dtype=cupy.int32)
 
 
 def bits_bytes(columns: int, device: int) -> int:

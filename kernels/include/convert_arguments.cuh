@@ -1,4 +1,4 @@
-// The one argument of the conversion kernels: CSR to blocks (BCSR) or to windows of rows (WCSR).
+// The one argument of the conversion kernel: CSR to blocks (BCSR) or to windows of rows (WCSR).
 // Its mirror in Python is asyncsparse_lab.spmm.convert_kernels.ConvertArguments; keep both alike.
 //
 // Both formats cut A into windows of `height` rows and store, for each, the columns that hold a
@@ -6,6 +6,9 @@
 #pragma once
 
 #include "types.cuh"
+
+// What a launch does.
+enum Phase : int32_t { COUNT = 1, FILL = 2, CLEAR = 4 };
 
 // Whose tasks the windows become.
 enum TaskKind : int32_t {
@@ -18,16 +21,19 @@ struct ConvertArguments {
   const int32_t* indptr;
   const int32_t* indices;
   const uint16_t* values;  // bits of a 16-bit float
-  // What the first kernel finds.
-  int32_t* ranks;     // of each entry's column among those of its window; -1 for a zero
-  uint8_t* rows;      // of each entry, within its window
-  int32_t* columns;   // of each window in turn, from where its entries begin
-  int32_t* counts;    // columns of each window
-  int64_t* pointer;   // first stored column of each window, padding included, and the end
-  int32_t* finished;  // windows that are done; zero before and after
+  // What the first phase finds.
+  int64_t* pointer;  // first stored column of each window, padding included, and the end
+  int32_t* ranks;    // of each entry's column among those of its window; -1 for a zero
+  int32_t* columns;  // of each window in turn, from where its entries begin
+  int32_t* counts;   // columns of each window
+  int32_t* rows;     // of each entry
+  // And tells the host, in memory of the host: the ticket, once the pointer is there behind it.
+  int64_t* letter;
+  int64_t ticket;
+  int32_t* meetings;  // blocks that have come to one, zero before and after; meetings so far
   // What the second one writes.
+  uint16_t* stored;
   int32_t* column_index;     // of each stored column, -1 for padding
-  uint16_t* stored;          // zeros before
   void* tasks;               // longest first, of the kind below
   int32_t* leading_indices;  // of a WindowTask, see window_arguments.cuh
   int32_t* split_windows;
@@ -39,9 +45,9 @@ struct ConvertArguments {
   int32_t padded_to;        // multiple of stored columns in a window
   int32_t columns_at_once;  // that fit into shared memory, a multiple of 32
   int32_t task_limit;       // stored columns of a task, a multiple of padded_to
-  int32_t entry_blocks;     // parts of 256 entries, then come those of columns, and of windows
-  int32_t column_blocks;
-  int32_t task_kind;      // TaskKind
-  int32_t deterministic;  // whether each piece of a window has a slot, or all share one
+  int32_t task_kind;        // TaskKind
+  int32_t deterministic;    // whether each piece of a window has a slot, or all share one
+  int32_t phases;           // Phase, or several
+  int32_t most_values;      // for CLEAR
 };
-static_assert(sizeof(ConvertArguments) == 160, "the Python mirror is 160 bytes");
+static_assert(sizeof(ConvertArguments) == 176, "the Python mirror is 176 bytes");

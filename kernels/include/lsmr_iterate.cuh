@@ -18,10 +18,7 @@ __device__ bool Solver::sum_square_x() {
     const int32_t r = i / CLUSTER;
     const double sum = column_sum<WORKER_WARPS>(shared.exchange.square_x, r);
     const double* slot = &shared.exchange.slots_x[turn][r * CLUSTER + blockIdx.x];
-    asm volatile(
-        "st.relaxed.cluster.shared::cluster.f64 [%0], %1;" ::"r"(remote_address(slot, i % CLUSTER)),
-        "d"(sum)
-        : "memory");
+    store_remote(remote_address(slot, i % CLUSTER), sum);
   }
 #pragma unroll
   for (int r = 0; r < RHS; ++r) {
@@ -30,10 +27,7 @@ __device__ bool Solver::sum_square_x() {
       const double* slot = &shared.exchange.slots_x[turn][r * CLUSTER + place.lane];
       uint64_t bits;
       do {
-        asm volatile("ld.relaxed.cluster.shared::cta.u64 %0, [%1];"
-                     : "=l"(bits)
-                     : "r"(shared_address(slot))
-                     : "memory");
+        bits = load_own(shared_address(slot));
       } while (bits == EMPTY);
       sum = __longlong_as_double(static_cast<int64_t>(bits));
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats import WCSR, bfloat16_bits
 from asyncsparse_lab.formats.layouts import K16, core_matrices
-from asyncsparse_lab.spmm import convert
+from asyncsparse_lab.spmm import convert, convert_run
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, random_matrix
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr
@@ -46,7 +47,11 @@ def host(array: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", MATRICES)
-def test_blocks_are_those_of_the_host(name: str) -> None:
+@pytest.mark.parametrize("at_once_bytes", [convert_run.AT_ONCE_BYTES, 0])
+def test_blocks_are_those_of_the_host(
+    name: str, at_once_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert_run, "AT_ONCE_BYTES", at_once_bytes)
     A = MATRICES[name]()
     made, expected = convert.blocks_from_csr(on_device(A), A.shape), DeviceBcsr.from_csr(A)
     for field in ("block_row_ptr", "block_col_idx", "blocks", "row_tasks"):
@@ -70,25 +75,52 @@ def test_windows_of_the_articles_kernel_are_those_of_the_host(name: str, limit: 
 
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("height", convert.HEIGHTS)
-@pytest.mark.parametrize(("limit", "deterministic"), [(0, True), (16, True), (512, False)])
+@pytest.mark.parametrize(
+    ("limit", "deterministic"), [(None, True), (0, True), (16, True), (512, False)]
+)
 def test_windows_and_pieces_are_those_of_the_host(
-    name: str, height: int, limit: int, deterministic: bool
+    name: str, height: int, limit: int | None, deterministic: bool
 ) -> None:
     A = MATRICES[name]()
+    by_limit = None if limit is None else lambda _: limit  # none: perhaps in one launch
     made, pieces = convert.windows_from_csr(
-        on_device(A), A.shape, height, lambda _: limit, deterministic=deterministic
+        on_device(A), A.shape, height, by_limit, deterministic=deterministic
     )
     expected = WCSR.from_csr(A, height, K16)
     np.testing.assert_array_equal(made.window_row_ptr, expected.window_row_ptr)
     np.testing.assert_array_equal(host(made.window_col_idx), expected.window_col_idx)
     laid = core_matrices(bfloat16_bits(expected.values))
     np.testing.assert_array_equal(host(made.values), laid)
-    cut = WindowPieces.of(expected.window_row_ptr, limit, deterministic)
+    cut = WindowPieces.of(expected.window_row_ptr, limit or 0, deterministic)
     np.testing.assert_array_equal(host(pieces.tasks).view(TASK), cut.tasks)
     for field in ("count", "limit", "slots", "most_pieces"):
         assert getattr(pieces, field) == getattr(cut, field)
     leading = cut.on_device(made.window_col_idx).leading_indices
     np.testing.assert_array_equal(host(pieces.leading_indices), host(leading))
+
+
+def test_ten_thousand_conversions_on_two_streams_at_once() -> None:
+    import cupy
+
+    A = MATRICES["stored-zeros"]()
+    expected = WCSR.from_csr(A, 64, K16)
+    device = cupy.cuda.Device()
+
+    def convert_often(_: int) -> tuple[Any, Any]:
+        with device, cupy.cuda.Stream(non_blocking=True) as stream:
+            csr = on_device(A)
+            for _ in range(5000):
+                made = convert.windows_from_csr(csr, A.shape, 64)[0]
+                assert made.window_row_ptr[-1] == expected.window_row_ptr[-1]
+            stream.synchronize()
+            return made.window_col_idx.get(), made.values.get()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(convert_often, range(2)))
+    laid = core_matrices(bfloat16_bits(expected.values))
+    for window_col_idx, values in found:
+        np.testing.assert_array_equal(window_col_idx, expected.window_col_idx)
+        np.testing.assert_array_equal(values, laid)
 
 
 def test_a_case_of_the_study_is_measured_and_right() -> None:

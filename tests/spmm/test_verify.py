@@ -182,7 +182,7 @@ def test_our_kernels_are_those_that_the_sanitizer_filters_by() -> None:
     text = "".join(source.read_text() for source in sources)
     entries = set(re.findall(r"\b(\w+)\(const __grid_constant__", text)) - {"name"}
     entries |= {build.entry for build in update_builds()}
-    assert {"bcsr_spmm", "wcsr_spmm", "wcsr_clear", "convert_fill", "lsmr_persistent"} <= entries
+    assert {"bcsr_spmm", "wcsr_spmm", "wcsr_clear", "convert_csr", "lsmr_persistent"} <= entries
     assert all(any(part in entry for part in sanitize._KERNELS) for entry in entries)
 
 
