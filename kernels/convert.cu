@@ -16,9 +16,8 @@
 #include "wcsr_arguments.cuh"
 #include "window_arguments.cuh"
 
-constexpr int THREADS = 512;
-constexpr int BLOCKS_PER_SM = 2;
-constexpr int BATCH = 4;  // entries of a thread that are on their way together
+constexpr int THREADS = 1024;  // of the one block on an SM: some windows have most of A
+constexpr int BATCH = 4;       // entries of a thread that are on their way together
 constexpr int MOST_ROWS = 256;
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
@@ -50,22 +49,6 @@ __device__ __forceinline__ Number sum_before(Number value, Number& total) {
   return before + through - value;
 }
 
-// The largest i below `count` with key(i) <= value, where key rises and key(0) <= value.
-template <class Key, class Value>
-__device__ __forceinline__ int32_t last_at_most(int32_t count, Value value, Key key) {
-  int32_t low = 0;
-  int32_t high = count;
-  while (high - low > 1) {
-    const int32_t middle = low + (high - low) / 2;
-    if (key(middle) <= value) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 __device__ __forceinline__ int32_t padded(const ConvertArguments& g, int32_t count) {
   return (count + g.padded_to - 1) / g.padded_to * g.padded_to;
 }
@@ -81,13 +64,13 @@ __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
   const int32_t last = first + part < g.windows ? first + part : g.windows;
   int64_t own = 0;
 #pragma unroll 4
-  for (int32_t window = first; window < last; ++window) own += padded(g, __ldcg(g.counts + window));
+  for (int32_t window = first; window < last; ++window) own += padded(g, g.counts[window]);
   int64_t total;
   int64_t before = sum_before(own, total);
 #pragma unroll 4
   for (int32_t window = first; window < last; ++window) {
     g.pointer[window] = before;
-    before += padded(g, __ldcg(g.counts + window));
+    before += padded(g, g.counts[window]);
   }
   if (threadIdx.x == 0) g.pointer[g.windows] = total;
 }
@@ -157,6 +140,21 @@ __device__ __forceinline__ void set_bits(uint32_t* bits, bool wants, uint32_t co
   if (wants) atomicOr(&bits[word], bit);
 }
 
+// The row of an entry in its window, by a whole warp, whose lanes have neighbours among the
+// entries.
+__device__ __forceinline__ int32_t find_row(const int32_t* row_begins, int32_t rows,
+                                            int32_t entry) {
+  const int32_t lane = threadIdx.x % WARP_THREADS;
+  const int32_t first_entry = entry - lane;
+  int32_t row = -1;
+  for (int32_t first = 0; first < rows; first += WARP_THREADS) {
+    const bool begins = first + lane < rows && row_begins[first + lane] <= first_entry;
+    row += __popc(__ballot_sync(~0u, begins));
+  }
+  while (row + 1 < rows && row_begins[row + 1] <= entry) ++row;
+  return row;
+}
+
 // Counts the columns of a window and ranks its entries.
 __device__ __forceinline__ void count_window(const ConvertArguments& g, int32_t window) {
   extern __shared__ uint32_t dynamic_shared[];
@@ -197,6 +195,7 @@ __device__ __forceinline__ void count_window(const ConvertArguments& g, int32_t 
     }
     __syncthreads();
     for_entries(g, begin, end, [&](int32_t entry, bool is_there, int32_t index, uint16_t value) {
+      const int32_t row = first_row + find_row(row_begins, rows, entry);
       const int32_t key = index >> g.column_shift;
       const uint32_t column = key - low;
       if (!is_there || column >= at_once) return;
@@ -208,8 +207,7 @@ __device__ __forceinline__ void count_window(const ConvertArguments& g, int32_t 
       const auto rank = static_cast<int32_t>(before[column / 32]) + __popc(lower);
       g.ranks[entry] = rank;
       g.columns[begin + rank] = key;  // by all entries of the column alike
-      g.rows[entry] =
-          first_row + last_at_most(rows, entry, [&](int32_t row) { return row_begins[row]; });
+      g.rows[entry] = row;
     });
     found += total;
     __syncthreads();
@@ -276,7 +274,8 @@ __device__ __forceinline__ void place_columns(const ConvertArguments& g, int32_t
 // left of each, in the order of its length. A warp a window; where its tasks go is counted over all
 // windows, which is quadratic in their number, and little beside the rest for all but huge ones.
 __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t first_window) {
-  __shared__ int2 others[THREADS];  // whole pieces, and what is left; -1: nothing
+  constexpr int OTHERS = 512;
+  __shared__ int2 others[OTHERS];  // whole pieces, and what is left; -1: nothing
   const auto pieces_of = [&](int32_t w) {
     const int32_t count = padded(g, g.counts[w]);
     const int32_t whole = count / g.task_limit;
@@ -287,17 +286,20 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   const int32_t window = first_window + threadIdx.x / WARP_THREADS;
   const bool there = window < g.windows;
   const int2 own = there ? pieces_of(window) : make_int2(0, 0);
+  const int64_t begin = there ? g.pointer[window] : 0;
+  const int32_t first_entry = there ? __ldg(g.indptr + int64_t{window} * g.height) : 0;
   int32_t whole_before = 0;
   int32_t wholes = 0;
   int32_t longer = 0;
   int32_t split_before = 0;
   int32_t slots_before = 0;
-  for (int32_t first = 0; first < g.windows; first += THREADS) {
+  for (int32_t first = 0; first < g.windows; first += OTHERS) {
     const int32_t mine = first + threadIdx.x;
     __syncthreads();
-    others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
+    if (threadIdx.x < OTHERS)
+      others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
     __syncthreads();
-    const int32_t count = g.windows - first < THREADS ? g.windows - first : THREADS;
+    const int32_t count = g.windows - first < OTHERS ? g.windows - first : OTHERS;
     for (int32_t i = lane; i < count; i += WARP_THREADS) {
       const int2 other = others[i];
       const bool earlier = first + i < window;
@@ -319,7 +321,6 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   split_before = over_lanes(split_before);
   slots_before = over_lanes(slots_before);
   const int32_t pieces = own.x + (own.y >= 0);
-  const int64_t begin = g.pointer[window];
   const auto place_of_piece = [&](int32_t piece) {
     return int64_t{piece < own.x ? whole_before + piece : wholes + longer};
   };
@@ -341,7 +342,7 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   if (lane == 0 && pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
   if (g.task_kind != WINDOWS_IN_SLOTS) return;
   // The columns of A of each task's first stored columns.
-  const int32_t* const columns = g.columns + g.indptr[int64_t{window} * g.height];
+  const int32_t* const columns = g.columns + first_entry;
   const int32_t count = g.counts[window];
   for (int32_t piece = 0; piece < pieces; ++piece) {
     const int32_t first = piece * g.task_limit;
@@ -354,7 +355,8 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   }
 }
 
-__device__ __forceinline__ void fill(const ConvertArguments& g) {
+__device__ __forceinline__ void fill(const ConvertArguments& g, Meetings& meetings,
+                                     uint32_t entries) {
   constexpr int WARPS = THREADS / WARP_THREADS;
   const int32_t columns_from = (g.windows + WARPS - 1) / WARPS;
   for (int32_t part = blockIdx.x; part < columns_from + g.windows; part += gridDim.x) {
@@ -368,33 +370,33 @@ __device__ __forceinline__ void fill(const ConvertArguments& g) {
     // A tensor map needs a block, even where there is none.
     const int64_t columns = g.pointer[g.windows];
     clear(g, g.column_shift != 0 ? max(columns, int64_t{1}) * BLOCK * BLOCK : columns * g.height);
-    const Meeting meeting(g.meetings);
-    if (meeting.is_last) {
-      meeting.let_go();
+    if (meetings.arrive()) {
+      meetings.let_go();
     } else {
-      meeting.wait();
+      meetings.wait();
     }
   }
-  const auto entries = static_cast<uint32_t>(__ldg(g.indptr + g.m));
-  for (uint32_t first = blockIdx.x * (BATCH * THREADS); first < entries;
+  // The last blocks first: those before have had tasks and columns to place.
+  for (uint32_t first = (gridDim.x - 1 - blockIdx.x) * (BATCH * THREADS); first < entries;
        first += gridDim.x * (BATCH * THREADS))
     place_entries(g, first + threadIdx.x, entries);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+extern "C" __global__ void __launch_bounds__(THREADS)
     convert_csr(const __grid_constant__ ConvertArguments g) {
+  Meetings meetings(g.meetings);
+  const auto entries = static_cast<uint32_t>(__ldg(g.indptr + g.m));
   if ((g.phases & COUNT) != 0) {
     for (int32_t window = blockIdx.x; window < g.windows; window += gridDim.x)
       count_window(g, window);
     if ((g.phases & CLEAR) != 0) clear(g, g.most_values);
-    const Meeting meeting(g.meetings);
-    if (meeting.is_last) {
+    if (meetings.arrive()) {
       write_pointer(g);
-      meeting.let_go();
+      meetings.let_go();
       write_letter(g);
     } else if ((g.phases & FILL) != 0) {
-      meeting.wait();
+      meetings.wait();
     }
   }
-  if ((g.phases & FILL) != 0) fill(g);
+  if ((g.phases & FILL) != 0) fill(g, meetings, entries);
 }

@@ -20,7 +20,7 @@ from asyncsparse_lab.gpu.compile import KernelBuild
 
 SOURCE: Final = "convert.cu"
 ENTRY: Final = "convert_csr"
-THREADS: Final = 512
+THREADS: Final = 1024
 COUNT: Final = 1
 FILL: Final = 2
 CLEAR: Final = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -107,8 +107,7 @@ PIECES: Final = {
 """Windows of wcsr-pipelined, by their height."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCounts:
+class TaskCounts(NamedTuple):
     """What a cut gives: tasks, windows that are split, their pieces, the most of a window."""
 
     tasks: int
@@ -144,8 +143,9 @@ def count_tasks(window_row_ptr: Any, max_cols_per_task: int) -> TaskCounts:
 
 def can_convert(csr: DeviceCsr) -> bool:
     """Whether the kernels can read these arrays: CuPy, 32-bit offsets and indices."""
-    arrays = (csr.indptr, csr.indices)
-    return all(hasattr(array, "get") and array.dtype == _INT32 for array in arrays)
+    indptr, indices = csr.indptr, csr.indices
+    on_device = hasattr(indptr, "get") and hasattr(indices, "get")
+    return on_device and indptr.dtype == _INT32 and indices.dtype == _INT32
 
 
 class Conversion:
@@ -230,8 +230,9 @@ class Conversion:
         self.counts = TaskCounts(windows, 0, 0, 1)
         self.columns_per_task = 0
         most = max(layout.most_stored(entries, windows, k), layout.least_stored)
-        if limit is None and self._bytes_of(most) <= AT_ONCE_BYTES:
-            self._allocate(most)
+        needed = self._place(most)
+        if limit is None and needed <= AT_ONCE_BYTES:
+            self._allocate(needed)
             clears = most * layout.column_bytes <= CLEAR_BYTES
             self._arguments.most_values = most * layout.column_bytes // 2 if clears else 0
             self._launch(device, COUNT | FILL | CLEAR if clears else COUNT | FILL)
@@ -277,7 +278,7 @@ class Conversion:
 
         return cupy.ndarray(shape, dtype, self._memory + place)
 
-    def _bytes_of(self, stored: int) -> int:
+    def _place(self, stored: int) -> int:
         """Place all arrays in a chunk of memory, and return its size."""
         layout, tasks = self.layout, self.counts.tasks
         self._leading = stored * layout.column_bytes
@@ -286,10 +287,10 @@ class Conversion:
         self._split = self._index + 4 * stored
         return self._split + 4 * self.counts.split
 
-    def _allocate(self, stored: int) -> None:
+    def _allocate(self, size: int) -> None:
         import cupy
 
-        self._memory = cupy.cuda.alloc(max(self._bytes_of(stored), 1))
+        self._memory = cupy.cuda.alloc(max(size, 1))
         arguments, first = self._arguments, self._memory.ptr
         arguments.stored = first
         arguments.leading_indices = first + self._leading
@@ -300,14 +301,13 @@ class Conversion:
     def _cut_and_fill(self, device: int, limit: Limit | None) -> None:
         self.columns_per_task = limit(self.starts) if limit else 0
         self.counts = count_tasks(self.starts, self.columns_per_task)
-        stored = max(self.stored, self.layout.least_stored)
-        needed = self._bytes_of(stored)
+        needed = self._place(max(self.stored, self.layout.least_stored))
         # To ask the driver for what is free takes longer than to convert a small matrix.
         if needed > _SMALL_BYTES:
             import cupy
 
             require_memory(needed, self.layout.what, cupy)
-        self._allocate(stored)
+        self._allocate(needed)
         self._arguments.task_limit = self.columns_per_task or _WHOLE
         self._launch(device, FILL)
 

@@ -4,43 +4,50 @@
 
 #include "types.cuh"
 
-struct Meeting {
-  int32_t* come;  // blocks that have; behind it, how many meetings there were
-  int32_t before;
-  bool is_last;
+// Of a block; made at its beginning, so that nobody waits for the count of what was before.
+struct Meetings {
+  int32_t* come;   // blocks that have; behind it, how many meetings there were
+  int32_t so_far;  // thread 0 alone
 
-  // By all threads; the block that comes last may do something for all, then it lets them go.
-  __device__ __forceinline__ explicit Meeting(int32_t* meetings) : come(meetings) {
-    __shared__ bool last;
+  __device__ __forceinline__ explicit Meetings(int32_t* meetings) : come(meetings), so_far(0) {
+    if (threadIdx.x == 0) so_far = count();
+  }
+
+  __device__ __forceinline__ int32_t count() const {
+    int32_t meetings;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(meetings) : "l"(come + 1) : "memory");
+    return meetings;
+  }
+
+  // By all threads: whether all other blocks have come before. Then this one may do something for
+  // all, and lets them go; others wait, or leave for good.
+  __device__ __forceinline__ bool arrive() {
+    __shared__ bool is_last;
     __syncthreads();
     if (threadIdx.x == 0) {
-      before = meetings_so_far();
       __threadfence();
-      last = atomicAdd(come, 1) == static_cast<int32_t>(gridDim.x) - 1;
+      is_last = atomicAdd(come, 1) == static_cast<int32_t>(gridDim.x) - 1;
       __threadfence();
     }
     __syncthreads();
-    is_last = last;
+    return is_last;
   }
 
-  __device__ __forceinline__ int32_t meetings_so_far() const {
-    int32_t count;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(come + 1) : "memory");
-    return count;
-  }
-
-  __device__ __forceinline__ void let_go() const {
+  __device__ __forceinline__ void let_go() {
     __syncthreads();
     if (threadIdx.x != 0) return;
     come[0] = 0;  // for the next one
     __threadfence();
     atomicAdd(come + 1, 1);
+    ++so_far;
   }
 
-  __device__ __forceinline__ void wait() const {
-    if (threadIdx.x == 0)
-      while (meetings_so_far() == before) {
+  __device__ __forceinline__ void wait() {
+    if (threadIdx.x == 0) {
+      while (count() == so_far) {
       }
+      ++so_far;
+    }
     __syncthreads();
   }
 };
