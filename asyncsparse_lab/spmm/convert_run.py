@@ -32,13 +32,15 @@ from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
 from asyncsparse_lab.spmm.windows import LEADING, TASK
 
-AT_ONCE_BYTES: Final = 32 << 20
-"""Memory that may be allocated before it is known how much A takes."""
+AT_ONCE_BYTES: Final = 64 << 20
+"""Memory that may be allocated before it is known how much A takes, and stays A's.
+
+The driver is not asked whether there is so much: that takes longer than to convert a small matrix.
+"""
 CLEAR_BYTES: Final = 4 << 20
 """Of which so much is filled with zeros before, in less time than the grid needs to meet again."""
 
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
-_SMALL_BYTES: Final = 64 << 20
 _INT32: Final = np.dtype(np.int32)
 _BITS: Final = np.dtype(np.uint16)
 _BYTE: Final = np.dtype(np.uint8)
@@ -302,8 +304,7 @@ class Conversion:
         self.columns_per_task = limit(self.starts) if limit else 0
         self.counts = count_tasks(self.starts, self.columns_per_task)
         needed = self._place(max(self.stored, self.layout.least_stored))
-        # To ask the driver for what is free takes longer than to convert a small matrix.
-        if needed > _SMALL_BYTES:
+        if needed > AT_ONCE_BYTES:
             import cupy
 
             require_memory(needed, self.layout.what, cupy)
