@@ -25,6 +25,7 @@ from asyncsparse_lab.errors import MemoryLimitError
 from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.records import Record
+from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_csr
 from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
@@ -50,7 +51,6 @@ GENERATED: Final = (
 )
 N: Final = 512
 DTYPE_OUT: Final = "bfloat16"
-HEIGHTS: Final = (64, 128, 256)
 BLOCKS_KERNEL: Final = "bcsr-overlap"
 WINDOWS_KERNEL: Final = "wcsr-pipelined"
 CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
@@ -93,7 +93,6 @@ class Conversion:
 
     def function(self, product: Product) -> Callable[[], Any]:
         """Return what converts A of a product whose CSR arrays are on the device already."""
-        from asyncsparse_lab.spmm.convert import blocks_from_csr, windows_from_csr
         from asyncsparse_lab.spmm.layout import DeviceBcsr
         from asyncsparse_lab.spmm.windows import DeviceWindows
 

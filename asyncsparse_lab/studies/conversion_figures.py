@@ -159,7 +159,7 @@ def scaling(rows: pd.DataFrame) -> Drawing:
         data.sort_values(["name", "nnz", "matrix"]).reset_index(drop=True),
         "Time of a conversion by the host's clock against the non-zeros of the matrix: on the GPU "
         "(full marks) and on the host with the copy to the GPU (hollow). On the GPU a small matrix "
-        "takes what two launches, the allocation and one look at the sizes take.",
+        "takes what a launch, the allocations and one look at the sizes take.",
     )
 
 

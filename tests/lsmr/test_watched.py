@@ -10,10 +10,15 @@ from scipy import sparse
 
 from asyncsparse_lab.errors import DeviceError
 from asyncsparse_lab.lsmr import lsmr, watched
+from asyncsparse_lab.lsmr.builds import kernel_builds
 from asyncsparse_lab.lsmr.geometry import check_geometry
 from asyncsparse_lab.lsmr.plan import build_plan
 
 H200_SHARED = 227 * 1024
+
+
+def test_no_other_build_is_for_racecheck() -> None:
+    assert all("WATCHED" not in build.constants for build in kernel_builds()["persistent"])
 
 
 def test_every_way_of_the_kernel_is_solved() -> None:
@@ -27,6 +32,7 @@ def test_every_way_of_the_kernel_is_solved() -> None:
         assert plan.forward.pieces, "a long row"
         assert plan.adjoint.pieces, "a long column"
     assert len({solve.label for solve in solves}) == len(solves)
+    assert all(solve.build().constants["WATCHED"] == 1 for solve in solves)
     assert {solve.rhs for solve in solves} == {1, 2, 4}
     assert {solve.itemsize for solve in solves} == {4, 8}
     ways = {

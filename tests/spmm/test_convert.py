@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from asyncsparse_lab.errors import InputError, UnsupportedError
-from asyncsparse_lab.formats import WCSR
+from asyncsparse_lab.errors import DeviceError, InputError, UnsupportedError
+from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm import convert_kernels
@@ -22,10 +22,11 @@ from asyncsparse_lab.spmm.convert_kernels import (
     FILL,
     THREADS,
     ConvertArguments,
+    Letter,
     columns_at_once,
     kernel_builds,
 )
-from asyncsparse_lab.spmm.convert_run import can_convert, count_tasks
+from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, can_convert, count_tasks
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES
 from asyncsparse_lab.spmm.product import DeviceCsr
@@ -47,6 +48,61 @@ def test_tasks_are_counted_as_they_are_cut(case, height: int, limit: int) -> Non
     assert counted.most_pieces == cut.most_pieces
     for deterministic, slots in ((True, counted.pieces_of_split), (False, counted.split)):
         assert WindowPieces.of(pointer, limit, deterministic).slots == slots
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_no_more_is_stored_than_is_allocated_before_it_is_counted(case) -> None:  # type: ignore[no-untyped-def]
+    A = case.make()
+    m, k = A.shape
+    for height, layout in PIECES.items():
+        stored = int(WCSR.from_csr(A, height, K16).window_row_ptr[-1])
+        assert stored <= layout.most_stored(A.nnz, -(-m // height), k)
+    blocks = len(BCSR.from_csr(A).block_col_idx)
+    assert blocks <= BLOCKS.most_stored(A.nnz, -(-m // 64), k)
+
+
+def test_a_full_matrix_stores_its_columns_and_no_more() -> None:
+    assert PIECES[64].most_stored(100 * 40, 2, 40) == 2 * 48
+    assert BLOCKS.most_stored(128 * 128, 2, 128) == 4
+    assert WINDOWS.most_stored(0, 2, 40) == 0
+
+
+def _letter(values: list[int], ticket: int) -> Letter:
+    letter = Letter.__new__(Letter)
+    letter.ticket = ticket
+    letter._values = np.array(values, dtype=np.int64)
+    return letter
+
+
+def test_a_letter_is_read_when_its_ticket_is_there() -> None:
+    letter = _letter([7, 0, 16, 48, 99], ticket=7)
+    assert letter.read(2, SimpleNamespace(done=False)).tolist() == [0, 16, 48]
+
+
+def test_a_kernel_that_ends_without_a_letter_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="convert_csr ended without a word"):
+        _letter([6, 0, 16], ticket=7).read(1, SimpleNamespace(done=True))
+
+
+def test_letters_are_used_again_where_they_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def make(windows: int) -> Letter:
+        letter = _letter([0], ticket=0)
+        letter.windows = windows
+        made.append(windows)
+        return letter
+
+    monkeypatch.setattr(convert_kernels, "Letter", make)
+    monkeypatch.setattr(convert_kernels, "_FREE", [])
+    first = convert_kernels.take_letter(10)
+    other = convert_kernels.take_letter(10)
+    assert first is not other, "each conversion under way has its own"
+    convert_kernels.give_letter(first)
+    assert convert_kernels.take_letter(20) is first
+    assert first.ticket == 2, "an old letter is not taken for the new one"
+    convert_kernels.give_letter(first)
+    assert convert_kernels.take_letter(10 * made[0]).windows == 20 * made[0]
 
 
 @pytest.mark.parametrize("limit", [-16, 8, 100])
