@@ -6,15 +6,16 @@
 //   FILL    the windows as tasks, longest first, the index of the stored columns, zeros for the
 //           values; then every entry to its place.
 //
-// Where the most that A can take is much, the host launches the phases one by one, and allocates
-// between them what A does take. Where it is little, there is CLEAR: so many zeros are written
-// while the windows are counted, and the grid need not meet again for them.
+// Where the most that A can take is much, or windows are cut, the host launches the phases one by
+// one, and allocates between them what A does take. Where it is little there is CLEAR: so many
+// zeros are written while the windows are counted, and the grid need not meet again for them.
 
 #include "bcsr_arguments.cuh"
 #include "convert_arguments.cuh"
 #include "grid_meeting.cuh"
 #include "wcsr_arguments.cuh"
 #include "window_arguments.cuh"
+#include "window_bits.cuh"
 
 constexpr int THREADS = 1024;  // of the one block on an SM: some windows have most of A
 constexpr int BATCH = 4;       // entries of a thread that are on their way together
@@ -51,10 +52,6 @@ __device__ __forceinline__ Number sum_before(Number value, Number& total) {
 
 __device__ __forceinline__ int32_t padded(const ConvertArguments& g, int32_t count) {
   return (count + g.padded_to - 1) / g.padded_to * g.padded_to;
-}
-
-__device__ __forceinline__ bool is_zero(uint16_t bits) {
-  return (bits & 0x7fffu) == 0;
 }
 
 // The sums of all windows' columns, by one thread block.
@@ -111,48 +108,6 @@ __device__ __forceinline__ void for_entries(const ConvertArguments& g, uint32_t 
       values[i] = next_values[i];
     }
   }
-}
-
-// Sets a bit of each lane that wants to. Lanes whose bits are in one word would take turns, as in
-// rows whose columns are neighbours: they join theirs.
-__device__ __forceinline__ void set_bits(uint32_t* bits, bool wants, uint32_t column) {
-  const uint32_t word = column / 32;
-  const uint32_t bit = 1u << (column % 32);
-  // Most columns are there already where the rows of a window are alike.
-  wants = wants && (*static_cast<volatile uint32_t*>(&bits[word]) & bit) == 0;
-  uint32_t waiting = __ballot_sync(~0u, wants);
-  if (waiting == 0) return;
-  const uint32_t lane = threadIdx.x % WARP_THREADS;
-  const bool is_alike = __shfl_up_sync(~0u, word, 1) == word;
-  if (__popc(__ballot_sync(~0u, is_alike)) >= WARP_THREADS / 2) {
-#pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
-      if (waiting == 0) return;
-      const int leader = __ffs(static_cast<int>(waiting)) - 1;
-      const uint32_t of_leader = __shfl_sync(~0u, word, leader);
-      const bool joins = wants && word == of_leader;
-      const uint32_t joined = __reduce_or_sync(~0u, joins ? bit : 0);
-      if (lane == leader) atomicOr(&bits[word], joined);
-      wants = wants && !joins;
-      waiting = __ballot_sync(~0u, wants);
-    }
-  }
-  if (wants) atomicOr(&bits[word], bit);
-}
-
-// The row of an entry in its window, by a whole warp, whose lanes have neighbours among the
-// entries.
-__device__ __forceinline__ int32_t find_row(const int32_t* row_begins, int32_t rows,
-                                            int32_t entry) {
-  const int32_t lane = threadIdx.x % WARP_THREADS;
-  const int32_t first_entry = entry - lane;
-  int32_t row = -1;
-  for (int32_t first = 0; first < rows; first += WARP_THREADS) {
-    const bool begins = first + lane < rows && row_begins[first + lane] <= first_entry;
-    row += __popc(__ballot_sync(~0u, begins));
-  }
-  while (row + 1 < rows && row_begins[row + 1] <= entry) ++row;
-  return row;
 }
 
 // Counts the columns of a window and ranks its entries.

@@ -12,6 +12,7 @@ import ctypes
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 from asyncsparse_lab.errors import DeviceError, InputError
@@ -134,6 +135,7 @@ class Kernel:
         )
         self.parameter_bytes = self._parameter_bytes()
         self._dynamic_shared = _DEFAULT_DYNAMIC_SHARED
+        self._lock = Lock()
         width, height, depth = self.limits.cluster
         if width * height * depth > _PORTABLE_CLUSTER:
             name = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
@@ -236,11 +238,12 @@ class Kernel:
         return int(blocks)
 
     def _allow_shared(self, shared_bytes: int) -> None:
-        if shared_bytes > self._dynamic_shared:
-            name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
-            attribute = getattr(self._driver.CUfunction_attribute, name)
-            self._call("cuFuncSetAttribute", self._function, attribute, shared_bytes)
-            self._dynamic_shared = shared_bytes
+        with self._lock:  # of two threads, the one that needs less may not be the last
+            if shared_bytes > self._dynamic_shared:
+                name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+                attribute = getattr(self._driver.CUfunction_attribute, name)
+                self._call("cuFuncSetAttribute", self._function, attribute, shared_bytes)
+                self._dynamic_shared = shared_bytes
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")

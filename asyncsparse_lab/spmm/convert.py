@@ -36,6 +36,10 @@ def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
 
     Raises
     ------
+    DeviceError
+        The stream has failed before.
+    InputError
+        2**31 blocks.
     UnsupportedError
         The arrays are not CuPy's, or not 32-bit.
     MemoryLimitError

@@ -10,12 +10,12 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Final
 
 import numpy as np
 
-from asyncsparse_lab.errors import DeviceError
+from asyncsparse_lab.errors import DeviceError, UnsupportedError
 from asyncsparse_lab.gpu.compile import KernelBuild
 
 SOURCE: Final = "convert.cu"
@@ -30,6 +30,8 @@ _WORD: Final = 32
 _STATIC_BYTES: Final = 6144  # of shared memory, that the kernel needs beside its bits
 _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
 _LOOKS: Final = 1000  # at a letter, before the stream is asked whether all is well
+_NOT_READY: Final = 600  # cudaErrorNotReady
+_PER_THREAD: Final = 2  # cudaStreamPerThread: a stream of each thread under one name
 _LETTER_WINDOWS: Final = 4096
 
 
@@ -118,20 +120,31 @@ class Letter:
         self._values[0] = 0
         _ALL.append(self)
 
-    def read(self, windows: int, stream: Any) -> Any:
+    def read(self, windows: int, status: Callable[[], int]) -> Any:
         """Wait for it, and return the first stored column of each window and the end.
+
+        Parameters
+        ----------
+        windows : int
+        status : callable
+            What cudaStreamQuery says of the conversion's stream.
 
         Raises
         ------
         DeviceError
-            The kernel ended without one.
+            None comes: the kernel failed, or one before it, or the stream only records.
         """
         values, ticket = self._values, self.ticket
         looks = 0
         while values.item(0) != ticket:
             looks += 1
-            if looks % _LOOKS == 0 and stream.done and values.item(0) != ticket:
-                raise DeviceError(f"{ENTRY} ended without a word: run it under compute-sanitizer")
+            if looks % _LOOKS == 0 and (code := status()) != _NOT_READY:
+                if values.item(0) == ticket:  # it came between the two looks
+                    break
+                raise DeviceError(
+                    f"{ENTRY} told no sizes, and its stream has status {code}: synchronise before "
+                    "it to see whether an earlier kernel failed, and record no CUDA graph"
+                )
         return values[1 : windows + 2].copy()
 
 
@@ -142,7 +155,10 @@ _FREE: Final[list[Letter]] = []
 
 def take_letter(windows: int) -> Letter:
     """Return one with room for so many windows, and a ticket that it never had."""
-    letter = _FREE.pop() if _FREE else None
+    try:
+        letter = _FREE.pop()
+    except IndexError:
+        letter = None
     if letter is None or letter.windows < windows:
         letter = Letter(max(2 * windows, _LETTER_WINDOWS))
     letter.ticket += 1
@@ -154,12 +170,30 @@ def give_letter(letter: Letter) -> None:
     _FREE.append(letter)
 
 
-@cache
-def meetings(device: int, stream: int) -> Any:
-    """Return what the thread blocks of a stream's conversions meet by: zero, and a count."""
-    import cupy
+# What the thread blocks of a stream's conversions meet by, and the stream: as long as its handle is
+# a key here, no other stream may have it.
+_MEETINGS: Final[dict[tuple[int, int, int], tuple[Any, Any]]] = {}
 
-    return cupy.zeros(2, dtype=cupy.int32)
+
+def meetings(device: int, stream: Any) -> int:
+    """Return the address at which a stream's conversions meet: of a zero, and of a count.
+
+    Raises
+    ------
+    UnsupportedError
+        The stream records a CUDA graph, and was not converted on before.
+    """
+    pointer = stream.ptr
+    key = (device, pointer, get_ident() if pointer == _PER_THREAD else 0)
+    found = _MEETINGS.get(key)
+    if found is None:
+        import cupy
+
+        if stream.is_capturing():
+            raise UnsupportedError("a CUDA graph is recorded: convert A before")
+        # Of two threads that come here at once one is first; what the other made is dropped.
+        found = _MEETINGS.setdefault(key, (cupy.zeros(2, dtype=cupy.int32), stream))
+    return int(found[0].data.ptr)
 
 
 def bits_bytes(columns: int, device: int) -> int:

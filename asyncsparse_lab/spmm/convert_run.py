@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asyncsparse_lab.errors import InputError, UnsupportedError
+from asyncsparse_lab.errors import InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats.arrays import INT32_LIMIT
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.spmm.convert_kernels import (
@@ -154,7 +155,8 @@ class Conversion:
     """A conversion that has been begun.
 
     In one launch where the most that A can take is little: that much is allocated, and the host
-    need not look at the sizes before the kernel goes on.  In two where it is much.
+    need not look at the sizes before the kernel goes on.  In two where it is much, or where windows
+    are cut by what they store.
 
     Parameters
     ----------
@@ -181,7 +183,7 @@ class Conversion:
     """
 
     __slots__ = ("_arguments", "_index", "_leading", "_letter", "_memory", "_scratch", "_split",
-                 "_starts", "_stream", "_tasks", "columns_per_task", "counts",
+                 "_starts", "_status", "_tasks", "columns_per_task", "counts",
                  "layout", "pointer")  # fmt: skip
 
     def __init__(
@@ -197,11 +199,14 @@ class Conversion:
         import cupy
 
         self.layout = layout
-        self._stream = cupy.cuda.get_current_stream()
+        stream = cupy.cuda.get_current_stream()
+        self._status = partial(cupy.cuda.runtime.streamQuery, stream.ptr)
         (m, k), entries, device = shape, csr.indices.size, cupy.cuda.runtime.getDevice()
+        if max(m, k) >= INT32_LIMIT:
+            raise UnsupportedError(f"a {m} x {k} matrix: rows and columns are counted in 32 bits")
         windows = -(-m // layout.height)
         columns = -(-k // (1 << layout.column_shift))
-        self._scratch = cupy.cuda.alloc(8 * (windows + 1) + 4 * (3 * entries + windows))
+        self._scratch = _allocate(8 * (windows + 1) + 4 * (3 * entries + windows), layout.what)
         first = self._scratch.ptr
         self.pointer = None
         if layout.keeps_pointer:
@@ -216,7 +221,7 @@ class Conversion:
             columns=ranks + 4 * entries,
             rows=ranks + 8 * entries,
             counts=ranks + 12 * entries,
-            meetings=meetings(device, self._stream.ptr).data.ptr,
+            meetings=meetings(device, stream),
             m=m,
             columns_of_a=columns,
             windows=windows,
@@ -246,7 +251,7 @@ class Conversion:
     def starts(self) -> Any:
         """First stored column of each window and the end: int64, on the host."""
         if self._starts is None:
-            self._starts = self._letter.read(self._arguments.windows, self._stream)
+            self._starts = self._letter.read(self._arguments.windows, self._status)
             give_letter(self._letter)
         return self._starts
 
@@ -290,9 +295,7 @@ class Conversion:
         return self._split + 4 * self.counts.split
 
     def _allocate(self, size: int) -> None:
-        import cupy
-
-        self._memory = cupy.cuda.alloc(max(size, 1))
+        self._memory = _allocate(size, self.layout.what)
         arguments, first = self._arguments, self._memory.ptr
         arguments.stored = first
         arguments.leading_indices = first + self._leading
@@ -303,19 +306,33 @@ class Conversion:
     def _cut_and_fill(self, device: int, limit: Limit | None) -> None:
         self.columns_per_task = limit(self.starts) if limit else 0
         self.counts = count_tasks(self.starts, self.columns_per_task)
-        needed = self._place(max(self.stored, self.layout.least_stored))
-        if needed > AT_ONCE_BYTES:
-            import cupy
-
-            require_memory(needed, self.layout.what, cupy)
-        self._allocate(needed)
+        self._allocate(self._place(max(self.stored, self.layout.least_stored)))
         self._arguments.task_limit = self.columns_per_task or _WHOLE
         self._launch(device, FILL)
 
     def _launch(self, device: int, phases: int) -> None:
         arguments = self._arguments
         arguments.phases = phases
+        kernel = ready(device, bits_bytes(arguments.columns_at_once, device))
         if phases & COUNT:
             letter = self._letter = take_letter(arguments.windows)
             arguments.letter, arguments.ticket = letter.address, letter.ticket
-        ready(device, bits_bytes(arguments.columns_at_once, device)).launch(arguments)
+        kernel.launch(arguments)
+
+
+def _allocate(size: int, what: str) -> Any:
+    """Return so much device memory; the driver is asked for what is free only where it is much.
+
+    Raises
+    ------
+    MemoryLimitError
+        There is not so much.
+    """
+    import cupy
+
+    if size > AT_ONCE_BYTES:
+        require_memory(size, what, cupy)
+    try:
+        return cupy.cuda.alloc(max(size, 1))
+    except cupy.cuda.memory.OutOfMemoryError:
+        raise MemoryLimitError(f"{what} needs {size:,} bytes: free some of the device's") from None

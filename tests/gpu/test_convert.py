@@ -99,9 +99,17 @@ def test_windows_and_pieces_are_those_of_the_host(
     np.testing.assert_array_equal(host(pieces.leading_indices), host(leading))
 
 
-def test_ten_thousand_conversions_on_two_streams_at_once() -> None:
+@pytest.mark.parametrize(
+    ("at_once_bytes", "clear_bytes"),
+    [(convert_run.AT_ONCE_BYTES, convert_run.CLEAR_BYTES), (convert_run.AT_ONCE_BYTES, 0), (0, 0)],
+)
+def test_ten_thousand_conversions_on_two_streams_at_once(
+    at_once_bytes: int, clear_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import cupy
 
+    monkeypatch.setattr(convert_run, "AT_ONCE_BYTES", at_once_bytes)
+    monkeypatch.setattr(convert_run, "CLEAR_BYTES", clear_bytes)
     A = MATRICES["stored-zeros"]()
     expected = WCSR.from_csr(A, 64, K16)
     device = cupy.cuda.Device()

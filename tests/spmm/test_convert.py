@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -76,12 +77,48 @@ def _letter(values: list[int], ticket: int) -> Letter:
 
 def test_a_letter_is_read_when_its_ticket_is_there() -> None:
     letter = _letter([7, 0, 16, 48, 99], ticket=7)
-    assert letter.read(2, SimpleNamespace(done=False)).tolist() == [0, 16, 48]
+    assert letter.read(2, lambda: 600).tolist() == [0, 16, 48]
 
 
-def test_a_kernel_that_ends_without_a_letter_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="convert_csr ended without a word"):
-        _letter([6, 0, 16], ticket=7).read(1, SimpleNamespace(done=True))
+def test_a_letter_is_waited_for_while_the_stream_is_busy() -> None:
+    letter = _letter([6, 0, 16], ticket=7)
+
+    def status() -> int:
+        letter._values[0] = 7
+        return 0  # done by now, and the letter has come meanwhile
+
+    assert letter.read(1, status).tolist() == [0, 16]
+
+
+@pytest.mark.parametrize("status", [0, 700, 900])
+def test_a_stream_on_which_no_letter_comes_is_an_error(status: int) -> None:
+    statuses = iter([600, status])
+    with pytest.raises(DeviceError, match=f"told no sizes, and its stream has status {status}"):
+        _letter([6, 0, 16], ticket=7).read(1, lambda: next(statuses))
+
+
+def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = iter(range(100, 200))
+
+    def zeros(count: int, dtype: object) -> SimpleNamespace:
+        return SimpleNamespace(data=SimpleNamespace(ptr=next(addresses)))
+
+    def stream(pointer: int, captures: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(ptr=pointer, is_capturing=lambda: captures)
+
+    module = SimpleNamespace(zeros=zeros, int32=np.int32)
+    monkeypatch.setitem(__import__("sys").modules, "cupy", module)
+    monkeypatch.setattr(convert_kernels, "_MEETINGS", {})
+    meetings = convert_kernels.meetings
+    first = meetings(0, stream(0))
+    assert meetings(0, stream(0)) == first
+    assert meetings(1, stream(0)) != first
+    # The stream of each thread has one name for all of them.
+    own = meetings(0, stream(2))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(meetings, 0, stream(2)).result() != own
+    with pytest.raises(UnsupportedError, match="a CUDA graph is recorded"):
+        meetings(0, stream(3, captures=True))
 
 
 def test_letters_are_used_again_where_they_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
