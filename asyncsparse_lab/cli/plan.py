@@ -217,4 +217,4 @@ def _fit(gpu: str, records: str, out: Path | None) -> None:
     rates = fitted_rates(gpu, records, report=print)  # type: ignore[arg-type]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(rates_text(rates), encoding="utf-8")
-    print(f"{len(rates.kernels)} kernels fitted: {path.name}")
+    print(f"{len(rates.kernels)} kernels fitted: {path}")

@@ -51,6 +51,8 @@ def solve(
 
     if dtype not in ("float64", "float32"):
         raise InputError(f"--dtype {dtype}: give float64 or float32")
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}: make it first")
     A: Any = load_matrix(matrix)
     b, source = right_hand_side_of(matrix, A, rhs)
     if A.dtype.kind != "c":

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Parameters that choose rows -> the column that they choose by; empty or 0 chooses all.
-_CHOICES: Final = {"l2": "l2", "dtype_out": "dtype_out", "n": "n", "matrices": "matrix"}
+_CHOICES: Final = {
+    "l2": "l2",
+    "dtype_out": "dtype_out",
+    "n": "n",
+    "matrices": "matrix",
+    "problems": "case",
+    "backends": "variant",
+    "tolerance": "params.atol",
+}
 
 
 def open_study(name: str, records: Source = "recorded", out: str | Path = "") -> StudyReport:

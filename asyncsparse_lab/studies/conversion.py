@@ -118,7 +118,7 @@ def cases() -> list[Case]:
     """Return a case for each matrix of the suite that is not small, and for some large ones."""
     from asyncsparse_lab.matrices import load_suite
 
-    entries = [(e.name, e.nnz) for e in load_suite(SUITE).available() if e.rows >= LEAST_ROWS]
+    entries = [(e.name, e.nnz) for e in load_suite(SUITE).entries if e.rows >= LEAST_ROWS]
     generated = [(name, 2_000_000) for name in GENERATED]
     return [
         Case(name, name, N, seconds=1.0 + len(HEIGHTS) * nnz / SLOWEST_ENTRIES)

@@ -105,8 +105,9 @@ def cost(rows: pd.DataFrame) -> Drawing:
         data,
         "Conversion from CSR in units of a product of the kernel that reads the format, cold L2: "
         "median, quartiles and extremes over the matrices. Ours by the host's clock, allocation "
-        f"included; dashed: {GOAL:g} products. Public codes by their own preprocessing and their "
-        "own product, each in the types that it has, on those of the matrices that it was run on.",
+        f"included, windows whole; dashed: {GOAL:g} products. Public codes by their own "
+        "preprocessing and their own product, each in the types that it has, on those of the "
+        "matrices that it was run on.",
     )
 
 

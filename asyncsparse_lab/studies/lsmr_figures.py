@@ -226,7 +226,9 @@ def variants(rows: pd.DataFrame) -> Table:
     return Table(
         table.reset_index(drop=True),
         "The document's design and what its choices cost: one format in place of two, the "
-        "deterministic algorithm, two kernels in place of the fused one, four elements a thread.",
+        "deterministic algorithm, two kernels in place of the fused one, four elements a thread. "
+        "GPU-busy times are told by events, whose clock can be coarse: what differs by a few "
+        "microseconds is not told apart.",
     )
 
 

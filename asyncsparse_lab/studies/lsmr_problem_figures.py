@@ -35,7 +35,7 @@ def convergence(rows: pd.DataFrame) -> Drawing:
     least = ours.groupby(["case", "dtype_in"])["params.atol"].transform("min")
     ours = ours[ours["params.atol"] == least]
     cases = list(dict.fromkeys(ours["case"]))
-    height = -(-len(cases) // _COLUMNS)
+    height = max(1, -(-len(cases) // _COLUMNS))
     figure, panels = plt.subplots(
         height, _COLUMNS, figsize=(3.1 * _COLUMNS, 2.2 * height), squeeze=False
     )
@@ -70,6 +70,8 @@ def convergence(rows: pd.DataFrame) -> Drawing:
         axes.tick_params(labelsize=6)
     for axes in panels.flat[len(cases) :]:
         axes.axis("off")
+    if not cases:
+        panels[0, 0].text(0, 0.5, "no curve: only the persistent kernel's is recorded", fontsize=7)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=7)
     figure.supxlabel("iterations", fontsize=8)
@@ -129,12 +131,16 @@ def scaling(rows: pd.DataFrame) -> Table:
     """Tabulate iterations without and with scaled columns."""
     ours = rows[rows["variant"] == "persistent"].copy()
     ours["scaled"] = ours["params.precondition"].eq("columns")
-    table = ours.pivot_table(
-        index=["case", "dtype_in", "params.atol"],
-        columns="scaled",
-        values="result.iterations",
-        aggfunc="min",
-    ).reset_index()
+    table = (
+        ours.pivot_table(
+            index=["case", "dtype_in", "params.atol"],
+            columns="scaled",
+            values="result.iterations",
+            aggfunc="min",
+        )
+        .reindex(columns=[False, True])
+        .reset_index()
+    )
     table.columns = ["problem", "dtype", "tolerance", "iterations", "with columns scaled"]
     table["of the iterations"] = table["with columns scaled"] / table["iterations"]
     return Table(table, "What scaling the columns to norm 1 does to the iterations.")

@@ -137,9 +137,10 @@ def draw(
     from asyncsparse_lab.records.frame import load_records
     from asyncsparse_lab.studies import planner_figures as figures
     from asyncsparse_lab.studies.planner_frame import choices, predicted_rows
+    from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
     measured = load_records(MEASURED, records)
-    measured = measured[measured["gpu"] == gpu]
+    measured = rows_of_one_gpu(measured, gpu)
     if n:
         frame, measured = frame[frame["n"] == n], measured[measured["n"] == n]
     rows = predicted_rows(frame, measured)

@@ -21,8 +21,8 @@
 #endif
 
 // For compute-sanitizer's racecheck. It takes a barrier of the whole block for none where some of
-// its warps have met at another one before (version 2025.3.1: tests/gpu/test_sanitizer.py has ten
-// lines that show it), but not two in a row; and words by which blocks find each other for a race,
+// its warps have met at another one before (version 2025.3.1: tests/gpu/test_sanitizer.py shows it
+// on a small kernel), but not two in a row; and words by which blocks find each other for a race,
 // but not if they are read and written by atomics.
 #ifndef WATCHED
 #define WATCHED 0

@@ -84,6 +84,17 @@ def test_what_is_no_solution_ends_with_1(problem: tuple[Any, Any, Path]) -> None
     assert run("solve", MATRIX, str(problem[2]), *options) == 1
 
 
+def test_nothing_is_solved_for_a_place_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "nowhere" / "x.npy"
+    assert run("solve", MATRIX, "--out", str(out)) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"--out {out}: there is no folder {out.parent}" in shown.err
+    assert shown.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "no right-hand side"), (np.ones(3), "A has 297 rows"), (b"junk", "no array")],

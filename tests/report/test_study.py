@@ -73,6 +73,7 @@ def test_parameters_that_choose_nothing_are_refused(toy):
         ({"n": 7}, r"not measured with n=7; n there: 8"),
         ({"n": 8, "matrices": ["other"]}, r"with n=8, matrices=\['other'\]; matrix there: toy"),
         ({"l2": "tepid"}, "with l2='tepid'; l2 there: cold"),
+        ({"backends": ["nobody"]}, r"with backends=\['nobody'\]; variant there: fresh, old"),
     ):
         with pytest.raises(InputError, match=message):
             opened.draw(**choice)

@@ -376,3 +376,9 @@ def test_the_problems_are_drawn(draw_in_theme: Draw) -> None:
         tolerance=1e-6,
     )  # fmt: skip
     assert set(few["reached"].data["tolerance"]) == {1e-6}
+    without_curves = draw_in_theme(
+        lsmr_problems, frame(records), claims_frame("lsmr-problems"), backends=("lsmr",)
+    )
+    assert without_curves["convergence"].data.empty
+    assert len(without_curves["reached"].data) > 0
+    assert without_curves["scaling"].data.empty
