@@ -227,8 +227,8 @@ def variants(rows: pd.DataFrame) -> Table:
         table.reset_index(drop=True),
         "The document's design and what its choices cost: one format in place of two, the "
         "deterministic algorithm, two kernels in place of the fused one, four elements a thread. "
-        "GPU-busy times are told by events, whose clock can be coarse: what differs by a few "
-        "microseconds is not told apart.",
+        "GPU-busy times, by events around a whole iteration, came in steps of several "
+        "microseconds for a reason that is not known: variants within a step are not told apart.",
     )
 
 
