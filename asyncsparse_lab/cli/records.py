@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,8 +57,8 @@ def status(
     for row in rows:
         print(
             f"{row['study']} ({row['folder']}): {row['held']} of {row['cases']} cases, "
-            f"{len(row['missing'])} missing, {len(row['stale'])} stale, {row['failed']} records "
-            f"failed; {row['minutes']:.1f} minutes to measure"
+            f"{len(row['missing'])} missing, {len(row['stale'])} stale; "
+            f"{row['minutes']:.1f} minutes to measure{_told(row['not passed'])}"
         )
         for case in row["missing"]:
             print(f"  missing  {case}")
@@ -82,11 +83,24 @@ def _status(name: str, source: Any) -> Iterator[dict[str, Any]]:
             "folder": study.device if folder is None else folder.name,
             "cases": len(cases),
             "held": len({record.case for record in held} & cases.keys()),
-            "failed": sum(record.status != "passed" for record in held),
+            "not passed": _not_passed(held),
             "missing": [case for case in cases if case in missing],
             "stale": [case for case in cases if case in stale],
             "minutes": sum(cases[case].seconds for case in again) / 60,
         }
+
+
+def _not_passed(records: Sequence[Record]) -> dict[str, int]:
+    """Count the records that did not pass, by whose they are and what they are, most first."""
+    counted = Counter(
+        f"{record.backend} {record.status}" for record in records if record.status != "passed"
+    )
+    return dict(counted.most_common())
+
+
+def _told(not_passed: dict[str, int]) -> str:
+    said = ", ".join(f"{count} of {who}" for who, count in not_passed.items())
+    return f"; not passed: {said}" if said else ""
 
 
 @app.command()
