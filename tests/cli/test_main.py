@@ -185,3 +185,16 @@ def test_an_installed_package_is_not_merged_into(checkout, tmp_path, make_record
         records.merge(tmp_path / "cpu", into=None)
     records.merge(tmp_path / "cpu", into=tmp_path / "mine")
     assert (tmp_path / "mine" / "toy.jsonl").is_file()
+
+
+def test_the_status_tells_whose_records_did_not_pass(make_record):
+    from asyncsparse_lab.cli.records import _not_passed, _told
+
+    kinds = [("cusparse", "wrong"), ("torch", "oom"), ("cusparse", "wrong"), ("cusparse", "passed")]
+    records = []
+    for backend, status in kinds:
+        us, reason = (2.0, None) if status == "passed" else (None, "so it was")
+        records.append(make_record(us, backend=backend, status=status, reason=reason))
+    assert _not_passed(records) == {"cusparse wrong": 2, "torch oom": 1}
+    assert _told(_not_passed(records)) == "; not passed: 2 of cusparse wrong, 1 of torch oom"
+    assert _told({}) == ""
