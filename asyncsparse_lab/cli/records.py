@@ -58,7 +58,7 @@ def status(
         print(
             f"{row['study']} ({row['folder']}): {row['held']} of {row['cases']} cases, "
             f"{len(row['missing'])} missing, {len(row['stale'])} stale; "
-            f"{row['minutes']:.1f} minutes to measure{_told(row['not passed'])}"
+            f"{row['minutes']:.1f} minutes to measure{_told(row['not_passed'])}"
         )
         for case in row["missing"]:
             print(f"  missing  {case}")
@@ -83,7 +83,7 @@ def _status(name: str, source: Any) -> Iterator[dict[str, Any]]:
             "folder": study.device if folder is None else folder.name,
             "cases": len(cases),
             "held": len({record.case for record in held} & cases.keys()),
-            "not passed": _not_passed(held),
+            "not_passed": _not_passed(held),
             "missing": [case for case in cases if case in missing],
             "stale": [case for case in cases if case in stale],
             "minutes": sum(cases[case].seconds for case in again) / 60,

@@ -66,6 +66,8 @@ def wcsr_from_csr(
 
     Raises
     ------
+    DeviceError
+        The stream has failed before.
     InputError
         Another limit, or 2**31 stored columns.
     UnsupportedError
@@ -107,6 +109,8 @@ def windows_from_csr(
 
     Raises
     ------
+    DeviceError
+        The stream has failed before.
     InputError
         Another height or limit, or 2**31 stored columns.
     UnsupportedError

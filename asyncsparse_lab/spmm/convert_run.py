@@ -42,6 +42,7 @@ CLEAR_BYTES: Final = 4 << 20
 """Of which so much is filled with zeros before, in less time than the grid needs to meet again."""
 
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
+_BLOCK_ROWS, _WINDOWS, _WINDOWS_IN_SLOTS = range(3)  # TaskKind
 _INT32: Final = np.dtype(np.int32)
 _BITS: Final = np.dtype(np.uint16)
 _BYTE: Final = np.dtype(np.uint8)
@@ -96,14 +97,24 @@ class Layout:
         return min(by_entry, windows * all_columns)
 
 
-# A tensor map needs a block to point to, even where there is none.
 BLOCKS: Final = Layout(
-    "A in 64 x 64 blocks", BLOCK, 0, 16, BLOCK.bit_length() - 1, 1, 1, keeps_pointer=True
+    "A in 64 x 64 blocks",
+    height=BLOCK,
+    task_kind=_BLOCK_ROWS,
+    task_bytes=16,
+    column_shift=BLOCK.bit_length() - 1,
+    padded_to=1,
+    least_stored=1,  # a tensor map needs a block to point to
+    keeps_pointer=True,
 )
-WINDOWS: Final = Layout("A in windows of 64 rows", WINDOW, 1, 16)
+WINDOWS: Final = Layout("A in windows of 64 rows", height=WINDOW, task_kind=_WINDOWS, task_bytes=16)
 PIECES: Final = {
     height: Layout(
-        f"A in windows of {height} rows", height, 2, TASK.itemsize, leading_bytes=4 * LEADING
+        f"A in windows of {height} rows",
+        height=height,
+        task_kind=_WINDOWS_IN_SLOTS,
+        task_bytes=TASK.itemsize,
+        leading_bytes=4 * LEADING,
     )
     for height in (64, 128, 256)
 }
@@ -178,7 +189,7 @@ class Conversion:
 
     Raises
     ------
-    InputError, MemoryLimitError, UnsupportedError
+    DeviceError, InputError, MemoryLimitError, UnsupportedError
         As the conversions of :mod:`asyncsparse_lab.spmm.convert`.
     """
 
@@ -206,7 +217,7 @@ class Conversion:
             raise UnsupportedError(f"a {m} x {k} matrix: rows and columns are counted in 32 bits")
         windows = -(-m // layout.height)
         columns = -(-k // (1 << layout.column_shift))
-        self._scratch = _allocate(8 * (windows + 1) + 4 * (3 * entries + windows), layout.what)
+        self._scratch = _device_memory(8 * (windows + 1) + 4 * (3 * entries + windows), layout.what)
         first = self._scratch.ptr
         self.pointer = None
         if layout.keeps_pointer:
@@ -237,8 +248,7 @@ class Conversion:
         self.counts = TaskCounts(windows, 0, 0, 1)
         self.columns_per_task = 0
         most = max(layout.most_stored(entries, windows, k), layout.least_stored)
-        needed = self._place(most)
-        if limit is None and needed <= AT_ONCE_BYTES:
+        if limit is None and (needed := self._place(most)) <= AT_ONCE_BYTES:
             self._allocate(needed)
             clears = most * layout.column_bytes <= CLEAR_BYTES
             self._arguments.most_values = most * layout.column_bytes // 2 if clears else 0
@@ -295,7 +305,7 @@ class Conversion:
         return self._split + 4 * self.counts.split
 
     def _allocate(self, size: int) -> None:
-        self._memory = _allocate(size, self.layout.what)
+        self._memory = _device_memory(size, self.layout.what)
         arguments, first = self._arguments, self._memory.ptr
         arguments.stored = first
         arguments.leading_indices = first + self._leading
@@ -320,7 +330,7 @@ class Conversion:
         kernel.launch(arguments)
 
 
-def _allocate(size: int, what: str) -> Any:
+def _device_memory(size: int, what: str) -> Any:
     """Return so much device memory; the driver is asked for what is free only where it is much.
 
     Raises

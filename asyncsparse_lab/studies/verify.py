@@ -358,7 +358,7 @@ def draw(frame: pd.DataFrame, claims: pd.DataFrame) -> dict[str, Table]:
                 "variant": variant,
                 "records": len(rows),
                 "not passed": int((rows["status"] != "passed").sum()),
-                "builds": len(edges) or _most(rows, "result.builds"),
+                "builds": len(edges) or _total(rows, "result.builds", "max"),
                 "elements compared": _total(edges, "result.elements"),
                 "largest error / bound": (rows["rel_err"] / rows["err_bound"]).max(),
                 "launches": _total(launches, "result.launches"),
@@ -376,15 +376,8 @@ def draw(frame: pd.DataFrame, claims: pd.DataFrame) -> dict[str, Table]:
     return {"verify": Table(pd.DataFrame(lines), caption)}
 
 
-def _most(rows: pd.DataFrame, column: str) -> int | None:
-    """Return the largest value of a column that not every record has; None where none has it."""
+def _total(rows: pd.DataFrame, column: str, how: str = "sum") -> int | None:
+    """Sum, say, a column that not every record has; None where none of the rows has it."""
     if column not in rows or rows[column].isna().all():
         return None
-    return int(rows[column].max())
-
-
-def _total(rows: pd.DataFrame, column: str) -> int | None:
-    """Sum a column that not every record has; None where none of the rows has it."""
-    if column not in rows or rows[column].isna().all():
-        return None
-    return int(rows[column].sum())
+    return int(rows[column].agg(how))
