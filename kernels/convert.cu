@@ -1,25 +1,20 @@
-// CSR to BCSR or WCSR in device memory, in one cooperative launch of two phases.
+// CSR to BCSR or WCSR in device memory, in one cooperative launch.
 //
-//   COUNT   a thread block a window at a time: which columns it has, as bits in shared memory; the
-//           bits before one's own are the rank of a column. The block that comes last adds up the
-//           windows, and writes the sums to the host too, which needs the sizes.
-//   FILL    the windows as tasks, longest first, the index of the stored columns, zeros for the
-//           values; then every entry to its place.
+//   Count: a thread block has a part of A, and finds which columns its windows have, as bits in
+//   shared memory; the bits before one's own are the rank of a column. The block that comes last
+//   adds up the windows, and writes the sums to the host too, which needs the sizes.
+//   Fill: zeros for the values; the columns of the windows; every entry to its place; the windows
+//   as tasks, longest first. The bits are still there where they all fit.
 //
-// Where the most that A can take is much, or windows are cut, the host launches the phases one by
-// one, and allocates between them what A does take. Where it is little there is CLEAR: so many
-// zeros are written while the windows are counted, and the grid need not meet again for them.
+// Nobody knows before how much memory A takes. There is some, and where it does not suffice all is
+// counted alone; the host launches again, with as much as is needed. Where the most that A can take
+// is little there is CLEAR: so many zeros are written at the beginning, and the grid need not meet
+// again for them. CUT alone makes other tasks of windows that are there.
 
-#include "bcsr_arguments.cuh"
-#include "convert_arguments.cuh"
-#include "grid_meeting.cuh"
-#include "wcsr_arguments.cuh"
-#include "window_arguments.cuh"
-#include "window_bits.cuh"
+#include "convert_share.cuh"
+#include "convert_tasks.cuh"
 
-constexpr int THREADS = 1024;  // of the one block on an SM: some windows have most of A
-constexpr int BATCH = 4;       // entries of a thread that are on their way together
-constexpr int MOST_ROWS = 256;
+constexpr int BATCH = 4;              // entries of a thread that are on their way together
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
 constexpr int CORE_MATRIX = 8 * 8;
 
@@ -50,10 +45,6 @@ __device__ __forceinline__ Number sum_before(Number value, Number& total) {
   return before + through - value;
 }
 
-__device__ __forceinline__ int32_t padded(const ConvertArguments& g, int32_t count) {
-  return (count + g.padded_to - 1) / g.padded_to * g.padded_to;
-}
-
 // The sums of all windows' columns, by one thread block.
 __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
   const int32_t part = (g.windows + THREADS - 1) / THREADS;
@@ -81,15 +72,16 @@ __device__ __forceinline__ void write_letter(const ConvertArguments& g) {
   if (threadIdx.x == 0) *static_cast<volatile int64_t*>(g.letter) = g.ticket;
 }
 
-// Calls visit(entry, is there, column, value) for the entries of a window, by whole warps. The next
-// ones are read before: a window with a long row is a long way for one block.
-template <class Visit>
+// Calls visit(is there, part, column, value) for entries, by whole warps. A warp takes neighbours:
+// which part, a row or a window, has the first one it asks find(entry); the others are near. The
+// next entries are read before.
+template <class Find, class Walk, class Visit>
 __device__ __forceinline__ void for_entries(const ConvertArguments& g, uint32_t begin, uint32_t end,
-                                            Visit visit) {
+                                            Find find, Walk walk_on, Visit visit) {
   const auto read = [&](uint32_t first, int32_t (&columns)[BATCH], uint16_t (&values)[BATCH]) {
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      const uint32_t entry = first + i * THREADS;
+      const uint32_t entry = first + i * WARP_THREADS;
       columns[i] = entry < end ? __ldg(g.indices + entry) : 0;
       values[i] = entry < end ? __ldg(g.values + entry) : 0;
     }
@@ -97,87 +89,186 @@ __device__ __forceinline__ void for_entries(const ConvertArguments& g, uint32_t 
   const uint32_t lane = threadIdx.x % WARP_THREADS;
   int32_t columns[BATCH], next_columns[BATCH];
   uint16_t values[BATCH], next_values[BATCH];
-  read(begin + threadIdx.x, columns, values);
-  for (uint32_t first = begin + threadIdx.x; first - lane < end; first += BATCH * THREADS) {
+  uint32_t first = begin + (threadIdx.x - lane) * BATCH + lane;
+  read(first, columns, values);
+  for (; first - lane < end; first += BATCH * THREADS) {
     read(first + BATCH * THREADS, next_columns, next_values);
+    int32_t part = find(static_cast<int32_t>(first));
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      const uint32_t entry = first + i * THREADS;
-      visit(static_cast<int32_t>(entry), entry < end, columns[i], values[i]);
+      const uint32_t entry = first + i * WARP_THREADS;
+      part = walk_on(part, static_cast<int32_t>(entry));
+      visit(entry < end, part, columns[i], values[i]);
       columns[i] = next_columns[i];
       values[i] = next_values[i];
     }
   }
 }
 
-// Counts the columns of a window and ranks its entries.
-__device__ __forceinline__ void count_window(const ConvertArguments& g, int32_t window) {
-  extern __shared__ uint32_t dynamic_shared[];
-  __shared__ int32_t row_begins[MOST_ROWS + 1];
-  const int32_t words = g.columns_at_once / 32;
-  uint32_t* const bits = dynamic_shared;
-  uint32_t* const before = bits + words;  // columns in the words before
-  const int32_t first_row = window * g.height;
-  const int32_t rows = g.m - first_row < g.height ? g.m - first_row : g.height;
-  for (int32_t row = threadIdx.x; row <= rows; row += THREADS)
-    row_begins[row] = __ldg(g.indptr + first_row + row);
-  __syncthreads();
-  const int32_t begin = row_begins[0];
-  const int32_t end = row_begins[rows];
-  // Odd, so that the parts of the threads begin in different banks.
-  const int32_t part = (words + THREADS - 1) / THREADS | 1;
-  const int32_t part_begin = threadIdx.x * part < words ? threadIdx.x * part : words;
-  const int32_t part_end = part_begin + part < words ? part_begin + part : words;
+// The bits of a group, and how many there are before each word.
+struct Bits {
+  uint32_t* words;
+  int32_t* before;
 
-  int32_t found = 0;
-  const uint32_t at_once = g.columns_at_once;
-  for (uint32_t low = 0; low < static_cast<uint32_t>(g.columns_of_a); low += at_once) {
-    for (int32_t word = threadIdx.x; word < words; word += THREADS) bits[word] = 0;
-    __syncthreads();
-    for_entries(g, begin, end, [&](int32_t, bool is_there, int32_t index, uint16_t value) {
-      const uint32_t column = (index >> g.column_shift) - low;  // what is below is above then
-      const bool counts = is_there && column < at_once && !is_zero(value);
-      set_bits(bits, counts, counts ? column : 0);
-    });
-    __syncthreads();
-    int32_t own = 0;
-    for (int32_t word = part_begin; word < part_end; ++word) own += __popc(bits[word]);
-    int32_t total;
-    int32_t sum = found + sum_before(own, total);
-    for (int32_t word = part_begin; word < part_end; ++word) {
-      before[word] = sum;
-      sum += __popc(bits[word]);
-    }
-    __syncthreads();
-    for_entries(g, begin, end, [&](int32_t entry, bool is_there, int32_t index, uint16_t value) {
-      const int32_t row = first_row + find_row(row_begins, rows, entry);
-      const int32_t key = index >> g.column_shift;
-      const uint32_t column = key - low;
-      if (!is_there || column >= at_once) return;
-      if (is_zero(value)) {
-        g.ranks[entry] = -1;
-        return;
-      }
-      const uint32_t lower = bits[column / 32] & ((1u << (column % 32)) - 1);
-      const auto rank = static_cast<int32_t>(before[column / 32]) + __popc(lower);
-      g.ranks[entry] = rank;
-      g.columns[begin + rank] = key;  // by all entries of the column alike
-      g.rows[entry] = row;
-    });
-    found += total;
-    __syncthreads();
+  __device__ __forceinline__ explicit Bits(const ConvertArguments& g) {
+    extern __shared__ uint32_t dynamic_shared[];
+    words = dynamic_shared;
+    before = reinterpret_cast<int32_t*>(words + g.words_at_once);
   }
-  if (threadIdx.x == 0) g.counts[window] = found;
+};
+
+// Sets the bits of this block's entries.
+__device__ __forceinline__ void collect(const ConvertArguments& g, const Group& group,
+                                        const Extent& extent, const Bits& bits) {
+  const int32_t words = group.word_begins[extent.windows];
+  for (int32_t word = threadIdx.x; word < words; word += THREADS) bits.words[word] = 0;
+  __syncthreads();
+  const auto find = [&](int32_t entry) {
+    return last_begun(group.row_begins, g.height, 0, extent.windows, entry);
+  };
+  const auto walk_on = [&](int32_t window, int32_t entry) {
+    return walk(group.row_begins, g.height, window, extent.windows, entry);
+  };
+  for_entries(g, extent.begin, extent.end, find, walk_on,
+              [&](bool is_there, int32_t window, int32_t index, uint16_t value) {
+                const Span span = group.spans[window];
+                const uint32_t column = (index >> g.column_shift) - span.low;
+                const bool counts = is_there && column < span.columns && !is_zero(value);
+                set_bits(bits.words, counts, counts ? span.first + column : 0);
+              });
+  __syncthreads();
 }
 
-// Zeros for the values, by all blocks.
-__device__ __forceinline__ void clear(const ConvertArguments& g, int64_t values) {
+// Counts the bits before each word.
+__device__ __forceinline__ void rank_words(int32_t words, const Bits& bits) {
+  // Odd, so that the parts of the threads begin in different banks.
+  const int32_t part = (words + THREADS - 1) / THREADS | 1;
+  const int32_t begin = min(static_cast<int32_t>(threadIdx.x) * part, words);
+  const int32_t end = min(begin + part, words);
+  int32_t own = 0;
+  for (int32_t word = begin; word < end; ++word) own += __popc(bits.words[word]);
+  int32_t total;
+  int32_t sum = sum_before(own, total);
+  for (int32_t word = begin; word < end; ++word) {
+    bits.before[word] = sum;
+    sum += __popc(bits.words[word]);
+  }
+  if (threadIdx.x == 0) bits.before[words] = total;
+  __syncthreads();
+}
+
+// Calls visit(extent, pass) for the windows of a block, as many at once as fit, when their bits have
+// been set by its own entries; they may be from an earlier call. True if one call was for all of
+// them: the bits stay then.
+template <class Visit>
+__device__ __forceinline__ bool for_groups(const ConvertArguments& g, const Share& share,
+                                           bool are_there, Group& group, const Bits& bits,
+                                           Visit visit) {
+  bool is_one = true;
+  for (int32_t first = share.first; first < share.end;) {
+    const Extent extent = are_there ? all_of(g, share) : lay_out(g, share, group, first);
+    const int32_t low = group.low_words[0];
+    const int32_t words = group.word_begins[1];
+    for (int32_t pass = 0; pass < extent.passes; ++pass) {
+      if (extent.passes > 1) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+          group.low_words[0] = low + pass * g.words_at_once;
+          group.word_begins[1] = min(g.words_at_once, words - pass * g.words_at_once);
+          group.set_span(0);
+        }
+        __syncthreads();
+      }
+      if (!are_there) collect(g, group, extent, bits);
+      visit(extent, pass);
+    }
+    is_one = is_one && extent.passes == 1 && extent.windows == share.end - share.first;
+    first += extent.windows;
+  }
+  return is_one;
+}
+
+// Counts the columns of a group's windows. Those of a window that blocks share are counted by the
+// last of them.
+__device__ __forceinline__ void count_columns(const ConvertArguments& g, const Group& group,
+                                              const Extent& extent, int32_t pass,
+                                              const Bits& bits) {
+  rank_words(group.word_begins[extent.windows], bits);
+  if (threadIdx.x < extent.windows) {
+    const int32_t window = threadIdx.x;
+    const int32_t found =
+        bits.before[group.word_begins[window + 1]] - bits.before[group.word_begins[window]];
+    int32_t& count = g.counts[extent.first + window];
+    if (!Own(g, group, extent, window).is_shared()) count = pass == 0 ? found : count + found;
+  }
+  for_shared(g, group, extent, [&](int32_t window, const Own& own) {
+    const Common common = common_of(g, extent.first + window);
+    const int32_t begin = group.word_begins[window];
+    const int32_t words = group.word_begins[window + 1] - begin;
+    for (int32_t word = threadIdx.x; word < words; word += THREADS)
+      if (const uint32_t found = bits.words[begin + word]; found != 0)
+        atomicOr(common.bits + group.low_words[window] + word, found);
+    if (pass + 1 < extent.passes) return;
+    if (!is_last_to_come(common.come, own.end - own.begin, own.entries)) return;
+    int32_t found = 0;
+    for (int32_t word = threadIdx.x; word < g.words; word += THREADS)
+      found += __popc(__ldcg(common.bits + word));
+    int32_t total;
+    sum_before(found, total);
+    if (threadIdx.x == 0) g.counts[extent.first + window] = total;
+  });
+}
+
+// Zeros for the values of so many columns, by all blocks.
+__device__ __forceinline__ void clear(const ConvertArguments& g, int64_t columns) {
   constexpr int EIGHT = 8;  // values of a store
-  const int64_t end = values / EIGHT;
+  const int64_t end = columns * (g.height << g.column_shift) / EIGHT;
   const int64_t step = int64_t{gridDim.x} * THREADS;
 #pragma unroll 4
   for (int64_t i = blockIdx.x * THREADS + threadIdx.x; i < end; i += step)
     reinterpret_cast<uint4*>(g.stored)[i] = make_uint4(0, 0, 0, 0);
+}
+
+// The columns of 32 words of bits, a lane a word, by a warp.
+__device__ __forceinline__ void write_columns(uint32_t own, int32_t* index, int32_t column) {
+  constexpr int MANY = 4 * WARP_THREADS;
+  if (__reduce_add_sync(~0u, __popc(own)) < MANY) {
+    for (; own != 0; own &= own - 1) *index++ = column + __ffs(static_cast<int>(own)) - 1;
+    return;
+  }
+  // A word at a time, so that lanes write to neighbours.
+  const int32_t lane = threadIdx.x % WARP_THREADS;
+  for (int32_t i = 0; i < WARP_THREADS; ++i) {
+    const uint32_t word = __shfl_sync(~0u, own, i);
+    auto* const begin = reinterpret_cast<int32_t*>(
+        __shfl_sync(~0u, reinterpret_cast<unsigned long long>(index), i));
+    const int32_t first = __shfl_sync(~0u, column, i);
+    if ((word >> lane & 1) != 0) begin[__popc(word & ((1u << lane) - 1))] = first + lane;
+  }
+}
+
+// The index of the stored columns of the windows whose first entry this block has.
+__device__ __forceinline__ void place_columns(const ConvertArguments& g, const Group& group,
+                                              const Extent& extent, bool is_last_pass,
+                                              const Bits& bits) {
+  const int32_t lane = threadIdx.x % WARP_THREADS;
+  const int32_t words = group.word_begins[extent.windows];
+  for (int32_t word = threadIdx.x; word - lane < words; word += THREADS) {
+    const int32_t window =
+        walk(group.word_begins, 1, last_begun(group.word_begins, 1, 0, extent.windows, word),
+             extent.windows, word);
+    const bool is_own = word < words && Own(g, group, extent, window).is_first;
+    const int32_t before = is_own ? bits.before[word] : 0;
+    write_columns(is_own ? bits.words[word] : 0,
+                  g.column_index + group.slot_begins[window] + before,
+                  32 * (group.low_words[window] + word - group.word_begins[window]));
+  }
+  if (!is_last_pass) return;
+  const int32_t window = threadIdx.x / WARP_THREADS;
+  if (window >= extent.windows || !Own(g, group, extent, window).is_first) return;
+  const int32_t count = g.counts[extent.first + window];
+  int32_t* const index = g.column_index + g.pointer[extent.first + window];
+  for (int32_t rank = count + lane; rank < padded(g, count); rank += WARP_THREADS) index[rank] = -1;
 }
 
 // Where the value of a stored column and a row of its window lies.
@@ -191,167 +282,110 @@ __device__ __forceinline__ int64_t place_of(const ConvertArguments& g, int64_t s
          row % 8 * 8 + column % 8;
 }
 
-__device__ __forceinline__ void place_entries(const ConvertArguments& g, uint32_t first,
-                                              uint32_t end) {
+__device__ __forceinline__ void place_entries(const ConvertArguments& g, const Group& group,
+                                              const Extent& extent, const Bits& bits) {
   const int32_t height_shift = 31 - __clz(g.height);  // a power of two
-  int32_t ranks[BATCH], rows[BATCH], columns[BATCH];
-  uint16_t values[BATCH];
-#pragma unroll
-  for (int i = 0; i < BATCH; ++i) {
-    const uint32_t entry = first + i * THREADS;
-    ranks[i] = -1;
-    if (entry >= end) continue;
-    ranks[i] = g.ranks[entry];
-    rows[i] = g.rows[entry];
-    columns[i] = __ldg(g.indices + entry);
-    values[i] = __ldg(g.values + entry);
-  }
-#pragma unroll
-  for (int i = 0; i < BATCH; ++i) {
-    if (ranks[i] < 0) continue;
-    const int64_t slot = g.pointer[rows[i] >> height_shift] + ranks[i];
-    g.stored[place_of(g, slot, rows[i] & (g.height - 1), columns[i])] = values[i];
-  }
-}
-
-// The index of a window's stored columns.
-__device__ __forceinline__ void place_columns(const ConvertArguments& g, int32_t window) {
-  const int32_t count = g.counts[window];
-  const int32_t* const columns = g.columns + __ldg(g.indptr + int64_t{window} * g.height);
-  int32_t* const index = g.column_index + g.pointer[window];
-  const int32_t stored = padded(g, count);
-#pragma unroll 4
-  for (int32_t rank = threadIdx.x; rank < stored; rank += THREADS)
-    index[rank] = rank < count ? columns[rank] : -1;
-}
-
-// A window as tasks, longest first: pieces of the limit in the order of the windows, then what is
-// left of each, in the order of its length. A warp a window; where its tasks go is counted over all
-// windows, which is quadratic in their number, and little beside the rest for all but huge ones.
-__device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t first_window) {
-  constexpr int OTHERS = 512;
-  __shared__ int2 others[OTHERS];  // whole pieces, and what is left; -1: nothing
-  const auto pieces_of = [&](int32_t w) {
-    const int32_t count = padded(g, g.counts[w]);
-    const int32_t whole = count / g.task_limit;
-    const int32_t left = count - whole * g.task_limit;
-    return make_int2(whole, left == 0 && whole != 0 ? -1 : left);
+  const auto find = [&](int32_t entry) {
+    const int32_t near = last_begun(group.row_begins, g.height, 0, extent.windows, entry)
+                         << height_shift;
+    return last_begun(group.row_begins, 1, near, min(g.height, extent.rows - near), entry);
   };
-  const int32_t lane = threadIdx.x % WARP_THREADS;
-  const int32_t window = first_window + threadIdx.x / WARP_THREADS;
-  const bool there = window < g.windows;
-  const int2 own = there ? pieces_of(window) : make_int2(0, 0);
-  const int64_t begin = there ? g.pointer[window] : 0;
-  const int32_t first_entry = there ? __ldg(g.indptr + int64_t{window} * g.height) : 0;
-  int32_t whole_before = 0;
-  int32_t wholes = 0;
-  int32_t longer = 0;
-  int32_t split_before = 0;
-  int32_t slots_before = 0;
-  for (int32_t first = 0; first < g.windows; first += OTHERS) {
-    const int32_t mine = first + threadIdx.x;
-    __syncthreads();
-    if (threadIdx.x < OTHERS)
-      others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
-    __syncthreads();
-    const int32_t count = g.windows - first < OTHERS ? g.windows - first : OTHERS;
-    for (int32_t i = lane; i < count; i += WARP_THREADS) {
-      const int2 other = others[i];
-      const bool earlier = first + i < window;
-      wholes += other.x;
-      if (earlier) {
-        whole_before += other.x;
-        const int32_t pieces = other.x + (other.y >= 0);
-        split_before += pieces > 1;
-        slots_before += pieces == 1 ? 0 : g.deterministic ? pieces : 1;
-      }
-      longer += other.y > own.y || (other.y == own.y && earlier);
-    }
-  }
-  if (!there) return;
-  const auto over_lanes = [](int32_t own_sum) { return __reduce_add_sync(0xffffffffu, own_sum); };
-  whole_before = over_lanes(whole_before);
-  wholes = over_lanes(wholes);
-  longer = over_lanes(longer);
-  split_before = over_lanes(split_before);
-  slots_before = over_lanes(slots_before);
-  const int32_t pieces = own.x + (own.y >= 0);
-  const auto place_of_piece = [&](int32_t piece) {
-    return int64_t{piece < own.x ? whole_before + piece : wholes + longer};
+  const auto walk_on = [&](int32_t row, int32_t entry) {
+    return walk(group.row_begins, 1, row, extent.rows, entry);
   };
-  for (int32_t piece = lane; piece < pieces; piece += WARP_THREADS) {
-    const int64_t place = place_of_piece(piece);
-    const int64_t first = begin + int64_t{piece} * g.task_limit;
-    const int32_t length = piece < own.x ? g.task_limit : own.y;
-    switch (g.task_kind) {
-      case BLOCK_ROWS: static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window}; break;
-      case WINDOWS:
-        static_cast<WcsrTask*>(g.tasks)[place] = {window, static_cast<int32_t>(first), length,
-                                                  pieces};
-        break;
-      default:
-        static_cast<WindowTask*>(g.tasks)[place] = {
-            first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
-    }
-  }
-  if (lane == 0 && pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
-  if (g.task_kind != WINDOWS_IN_SLOTS) return;
-  // The columns of A of each task's first stored columns.
-  const int32_t* const columns = g.columns + first_entry;
-  const int32_t count = g.counts[window];
-  for (int32_t piece = 0; piece < pieces; ++piece) {
-    const int32_t first = piece * g.task_limit;
-    const int32_t length = piece < own.x ? g.task_limit : own.y;
-    const int32_t last = first + length < count ? first + length : count;
-    int32_t* const leading = g.leading_indices + place_of_piece(piece) * LEADING;
-#pragma unroll
-    for (int32_t i = lane; i < LEADING; i += WARP_THREADS)
-      leading[i] = first + i < last ? columns[first + i] : -1;
-  }
+  for_entries(g, extent.begin, extent.end, find, walk_on,
+              [&](bool is_there, int32_t row, int32_t index, uint16_t value) {
+                const Span span = group.spans[row >> height_shift];
+                const uint32_t column = (index >> g.column_shift) - span.low;
+                if (!is_there || column >= span.columns || is_zero(value)) return;
+                const uint32_t bit = span.first + column;
+                const uint32_t lower = bits.words[bit / 32] & ((1u << (bit % 32)) - 1);
+                const int64_t slot = group.slot_begins[row >> height_shift] +
+                                     (bits.before[bit / 32] + __popc(lower));
+                g.stored[place_of(g, slot, row & (g.height - 1), index)] = value;
+              });
 }
 
-__device__ __forceinline__ void fill(const ConvertArguments& g, Meetings& meetings,
-                                     uint32_t entries) {
-  constexpr int WARPS = THREADS / WARP_THREADS;
-  const int32_t columns_from = (g.windows + WARPS - 1) / WARPS;
-  for (int32_t part = blockIdx.x; part < columns_from + g.windows; part += gridDim.x) {
-    if (part < columns_from) {
-      place_tasks(g, part * WARPS);
-    } else {
-      place_columns(g, part - columns_from);
-    }
-  }
-  if ((g.phases & CLEAR) == 0) {
-    // A tensor map needs a block, even where there is none.
-    const int64_t columns = g.pointer[g.windows];
-    clear(g, g.column_shift != 0 ? max(columns, int64_t{1}) * BLOCK * BLOCK : columns * g.height);
-    if (meetings.arrive()) {
-      meetings.let_go();
-    } else {
-      meetings.wait();
-    }
-  }
-  // The last blocks first: those before have had tasks and columns to place.
-  for (uint32_t first = (gridDim.x - 1 - blockIdx.x) * (BATCH * THREADS); first < entries;
-       first += gridDim.x * (BATCH * THREADS))
-    place_entries(g, first + threadIdx.x, entries);
+// Writes a group's columns and values, whose bits are there as far as they are this block's.
+__device__ __forceinline__ void fill_group(const ConvertArguments& g, Group& group,
+                                           const Extent& extent, int32_t pass, bool is_ranked,
+                                           int32_t& found, const Bits& bits, Meetings& meetings,
+                                           bool& must_wait) {
+  for_shared(g, group, extent, [&](int32_t window, const Own&) {
+    const uint32_t* const all = common_of(g, extent.first + window).bits + group.low_words[window];
+    const int32_t begin = group.word_begins[window];
+    const int32_t words = group.word_begins[window + 1] - begin;
+    for (int32_t word = threadIdx.x; word < words; word += THREADS)
+      bits.words[begin + word] = __ldcg(all + word);
+    is_ranked = false;
+  });
+  __syncthreads();
+  const int32_t words = group.word_begins[extent.windows];
+  if (!is_ranked) rank_words(words, bits);
+  if (pass == 0) found = 0;
+  if (threadIdx.x < extent.windows)
+    group.slot_begins[threadIdx.x] = g.pointer[extent.first + threadIdx.x] + found -
+                                     bits.before[group.word_begins[threadIdx.x]];
+  found += bits.before[words];
+  __syncthreads();
+  const bool is_last_pass = pass + 1 == extent.passes;
+  place_columns(g, group, extent, is_last_pass, bits);
+  if (must_wait) meetings.wait();  // for the zeros
+  must_wait = false;
+  place_entries(g, group, extent, bits);
+  if (!is_last_pass) return;
+  for_shared(g, group, extent, [&](int32_t window, const Own& own) {
+    const Common common = common_of(g, extent.first + window);
+    if (!is_last_to_come(common.gone, own.end - own.begin, own.entries)) return;
+    common.forget(g);
+  });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     convert_csr(const __grid_constant__ ConvertArguments g) {
-  Meetings meetings(g.meetings);
-  const auto entries = static_cast<uint32_t>(__ldg(g.indptr + g.m));
-  if ((g.phases & COUNT) != 0) {
-    for (int32_t window = blockIdx.x; window < g.windows; window += gridDim.x)
-      count_window(g, window);
-    if ((g.phases & CLEAR) != 0) clear(g, g.most_values);
-    if (meetings.arrive()) {
-      write_pointer(g);
-      meetings.let_go();
-      write_letter(g);
-    } else if ((g.phases & FILL) != 0) {
-      meetings.wait();
-    }
+  constexpr int WARPS = THREADS / WARP_THREADS;
+  if (g.phases == CUT) {
+    for (int32_t window = blockIdx.x * WARPS; window < g.windows; window += gridDim.x * WARPS)
+      place_tasks(g, window, min(window + WARPS, g.windows));
+    return;
   }
-  if ((g.phases & FILL) != 0) fill(g, meetings, entries);
+  __shared__ Group group;
+  const Bits bits(g);
+  Meetings meetings(g.meetings);
+  const bool is_clear = (g.phases & CLEAR) != 0;
+  if (is_clear) clear(g, g.capacity);
+  const Share share = share_of_block(g);
+  const bool is_counted =  // with the bits still there
+      for_groups(g, share, false, group, bits, [&](const Extent& extent, int32_t pass) {
+        count_columns(g, group, extent, pass, bits);
+      });
+  if (meetings.arrive()) {
+    write_pointer(g);
+    meetings.let_go();
+    if (g.letter != nullptr) write_letter(g);
+  } else {
+    meetings.wait();
+  }
+  const int64_t columns = g.pointer[g.windows];
+  if (columns > g.capacity) {
+    Common(g, blockIdx.x).forget(g);
+    return;
+  }
+  bool must_wait = false;
+  if (!is_clear) {
+    // A tensor map needs a block, even where there is none.
+    clear(g, g.column_shift != 0 ? max(columns, int64_t{1}) : columns);
+    must_wait = !meetings.arrive();
+    if (!must_wait) meetings.let_go();
+  }
+  if (share.first == share.end) return;
+  int32_t found = 0;  // columns of a window in the passes before
+  for_groups(g, share, is_counted, group, bits, [&](const Extent& extent, int32_t pass) {
+    fill_group(g, group, extent, pass, is_counted, found, bits, meetings, must_wait);
+  });
+  __syncthreads();
+  // The tasks of the windows whose first entry this block has.
+  const int32_t first = share.first + (share.first_entry > first_entry_of(g, share.first));
+  for (int32_t window = first; window < share.end; window += WARPS)
+    place_tasks(g, window, min(window + WARPS, share.end));
 }

@@ -251,29 +251,44 @@ class DeviceTimer:
 
     def sample(self, run: Callable[[], None], l2: L2State, delay_ns: int) -> tuple[float, int]:
         """Return the time of one run in microseconds, and the delay for its next sample."""
-        stream = self._cupy.cuda.get_current_stream()
         for _ in range(_ATTEMPTS):
-            if l2 == "cold":
-                self._flush.data.memset_async(0, FLUSH_BYTES, stream)
-            self._arguments.nanoseconds = delay_ns
-            begin = time.perf_counter_ns()
-            self._delay()
-            if l2 == "warm":
-                run()
-            self._start.record(stream)
-            run()
-            self._end.record(stream)
-            host_ns = time.perf_counter_ns() - begin
-            self._end.synchronize()
-            # The delay began after `begin`, so a delay longer than `host_ns` hid all of it.
+            elapsed_us, host_ns = self._take(run, l2, delay_ns)
+            # The delay began after `host_ns` did, so one that is longer hid all of it.
             if host_ns < delay_ns:
-                elapsed_ms = self._cupy.cuda.get_elapsed_time(self._start, self._end)
-                return 1e3 * elapsed_ms, max(_FIRST_DELAY_NS, min(delay_ns, 3 * host_ns))
+                return elapsed_us, max(_FIRST_DELAY_NS, min(delay_ns, 3 * host_ns))
             delay_ns = min(2 * host_ns, _LONGEST_DELAY_NS)
         raise DeviceError(
             f"a run kept the host for {host_ns / 1e6:.1f} ms: it waits for the GPU, "
             f"so events cannot time it"
         )
+
+    def sample_waiting(self, run: Callable[[], None], delay_ns: int) -> float:
+        """Return the cold time of a run that may wait for the GPU on the host, in microseconds.
+
+        The delay hides what the host does before the run's first launch, if it is long enough for
+        that; nobody can check whether it was, since the host waits within the run.  What the GPU
+        waits for the host after that launch is in the time: between a run's launches, and from
+        the end of its last kernel to the end of the call.
+        """
+        return self._take(run, "cold", delay_ns)[0]
+
+    def _take(self, run: Callable[[], None], l2: L2State, delay_ns: int) -> tuple[float, int]:
+        """Return a run's microseconds, and the host's nanoseconds from before the delay."""
+        stream = self._cupy.cuda.get_current_stream()
+        if l2 == "cold":
+            self._flush.data.memset_async(0, FLUSH_BYTES, stream)
+        self._arguments.nanoseconds = delay_ns
+        begin = time.perf_counter_ns()
+        self._delay()
+        if l2 == "warm":
+            run()
+        self._start.record(stream)
+        run()
+        self._end.record(stream)
+        host_ns = time.perf_counter_ns() - begin
+        self._end.synchronize()
+        elapsed_ms = self._cupy.cuda.get_elapsed_time(self._start, self._end)
+        return 1e3 * elapsed_ms, host_ns
 
     def clock_mhz(self) -> float:
         """Return the SM clock: cycles by nanoseconds of a kernel of 0.1 ms."""

@@ -6,7 +6,8 @@ stale.  Cubins of different compilers differ for no fault of the source, so a re
 by its own compiler.
 
 A time of ``auto`` is judged as that of the kernel it chose.  What the planner chooses without a
-GPU is stale when the planner's code or rates have changed.
+GPU is stale when the planner's code or rates have changed.  A conversion on the GPU is judged by
+the modules that make it, and one that names no hash of theirs is older than that hash.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 def stale_flags(study: str, records: Sequence[Record]) -> list[bool]:
     """Return for each record of a study whether its kernel, host code or planner has changed.
 
-    A record without a hash, or of a compiler that is not the one here, is not stale as far as
-    anybody can tell.
+    A record without a kernel's hash, or of a compiler that is not the one here, is not stale as
+    far as anybody can tell.
 
     Raises
     ------
@@ -110,9 +111,12 @@ def _planner_changed(record: Record) -> bool:
 
 def _host_changed(record: Record) -> bool:
     """Return whether the table's entry or the layout differs from what the record was made with."""
+    from asyncsparse_lab.spmm.conversion_hash import conversion_hash
     from asyncsparse_lab.spmm.run import host_hash
     from asyncsparse_lab.spmm.variants import PROBE_CONSTANTS, VARIANTS
 
+    if record.op == "convert":
+        return record.host_hash != conversion_hash()
     name = record.params.get("chosen", record.variant)  # of auto, what it chose
     if record.host_hash is None or name not in VARIANTS:
         return False

@@ -12,14 +12,14 @@ import numpy as np
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats.layouts import K16
-from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, Conversion, Limit
+from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, Conversion
 from asyncsparse_lab.spmm.convert_run import can_convert as can_convert
 from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr
 from asyncsparse_lab.spmm.ring import blocks_from_host
 from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
-from asyncsparse_lab.spmm.windows import DeviceWindows, WindowPieces
+from asyncsparse_lab.spmm.windows import DeviceWindows, Limit, WindowPieces
 
 HEIGHTS: Final = tuple(PIECES)
 """Heights of windows that the kernels read."""
@@ -46,9 +46,10 @@ def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
         The blocks would not fit into device memory.
     """
     made = Conversion(csr, shape, BLOCKS)
-    tasks = made.tasks()
+    tasks = made.tasks()  # while the kernel runs
+    made.settle()
     blocks = made.values(max(made.stored, 1), BLOCK, BLOCK)
-    return DeviceBcsr(shape, made.pointer, made.column_index(), blocks, tasks)
+    return DeviceBcsr(shape, made.pointer(), made.column_index(), blocks, tasks)
 
 
 def wcsr_from_csr(
@@ -76,7 +77,8 @@ def wcsr_from_csr(
         The columns would not fit into device memory.
     """
     limit = (lambda _: max_cols_per_task) if max_cols_per_task else None
-    made = Conversion(csr, shape, WINDOWS, limit)
+    made = Conversion(csr, shape, WINDOWS)
+    made.settle(limit)
     tasks = made.tasks().view(np.int32).reshape(made.counts.tasks, 4)
     return (
         DeviceWcsr(shape, made.starts, made.column_index(), _core_matrices(made)),
@@ -121,10 +123,18 @@ def windows_from_csr(
     layout = PIECES.get(height)
     if layout is None:
         raise InputError(f"windows of {height} rows: the kernels read {HEIGHTS}")
-    made = Conversion(csr, shape, layout, limit, deterministic)
+    made = Conversion(csr, shape, layout, deterministic)
+    pieces = _pieces(made, deterministic)  # while the kernel runs
+    if made.settle(limit):
+        pieces = _pieces(made, deterministic)
+    windows = DeviceWindows(shape, height, made.starts, made.column_index(), _core_matrices(made))
+    return windows, pieces
+
+
+def _pieces(made: Conversion, deterministic: bool) -> WindowPieces:
     counts = made.counts
     slots = counts.pieces_of_split if deterministic else counts.split
-    pieces = WindowPieces(
+    return WindowPieces(
         made.tasks(),
         counts.tasks,
         made.columns_per_task,
@@ -132,9 +142,6 @@ def windows_from_csr(
         counts.most_pieces,
         made.leading_indices(),
     )
-    # The kernel has been running all the while.
-    windows = DeviceWindows(shape, height, made.starts, made.column_index(), _core_matrices(made))
-    return windows, pieces
 
 
 def _core_matrices(made: Conversion) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock, get_ident
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,17 @@ from asyncsparse_lab.gpu.compile import KernelBuild
 SOURCE: Final = "convert.cu"
 ENTRY: Final = "convert_csr"
 THREADS: Final = 1024
-COUNT: Final = 1
-FILL: Final = 2
-CLEAR: Final = 4
+CONVERT: Final = 1
+CLEAR: Final = 2
+CUT: Final = 4
 """The phases of a launch, mirror of ``Phase``."""
+MOST_ROWS: Final = 1024
+"""Rows of the windows whose bits are in shared memory together."""
 
 _WORD: Final = 32
-_STATIC_BYTES: Final = 6144  # of shared memory, that the kernel needs beside its bits
+_STATIC_BYTES: Final = 10240  # of shared memory, that the kernel needs beside its bits
 _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
+_BYTES_BEHIND: Final = 4  # how many columns there are
 _LOOKS: Final = 1000  # at a letter, before the stream is asked whether all is well
 _NOT_READY: Final = 600  # cudaErrorNotReady
 _PER_THREAD: Final = 2  # cudaStreamPerThread: a stream of each thread under one name
@@ -36,20 +39,23 @@ _LETTER_WINDOWS: Final = 4096
 
 
 class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (176 bytes)."""
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (184 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
-          for name in ("indptr", "indices", "values", "pointer", "ranks", "columns", "counts",
-                       "rows", "letter")),
+          for name in ("indptr", "indices", "values", "pointer", "counts", "letter")),
         ("ticket", ctypes.c_int64),
         *((name, ctypes.c_uint64)
-          for name in ("meetings", "stored", "column_index", "tasks", "leading_indices",
-                       "split_windows")),
+          for name in ("meetings", "shared", "stored", "column_index", "tasks",
+                       "leading_indices", "split_windows")),
+        ("capacity", ctypes.c_int64),
+        ("share", ctypes.c_int64),
         *((name, ctypes.c_int32)
-          for name in ("m", "columns_of_a", "windows", "height", "column_shift", "padded_to",
-                       "columns_at_once", "task_limit", "task_kind", "deterministic", "phases",
-                       "most_values")),
+          for name in ("m", "words", "windows", "height", "column_shift", "padded_to",
+                       "words_at_once", "window_cost")),
+        ("share_from", ctypes.c_uint32),
+        *((name, ctypes.c_int32)
+          for name in ("task_limit", "task_kind", "deterministic", "phases")),
     )  # fmt: skip
 
 
@@ -62,6 +68,7 @@ def kernel_builds(arch: str = "sm_90") -> list[KernelBuild]:
 class Ready:
     """The kernel on a device, checked once: its launch reads the one struct that is kept for it."""
 
+    grid: int
     arguments: ConvertArguments
     enqueue: Callable[[], None]
     lock: Any
@@ -90,7 +97,7 @@ def ready(device: int, shared_bytes: int) -> Ready:
     arguments = ConvertArguments()
     grid = facts.sm_count * kernel.blocks_per_sm(THREADS, shared_bytes)
     enqueue = kernel.prepare(grid, THREADS, shared_bytes, arguments, cooperative=True)
-    return Ready(arguments, enqueue, Lock())
+    return Ready(grid, arguments, enqueue, Lock())
 
 
 class Letter:
@@ -170,13 +177,31 @@ def give_letter(letter: Letter) -> None:
     _FREE.append(letter)
 
 
-# What the thread blocks of a stream's conversions meet by, and the stream: as long as its handle is
-# a key here, no other stream may have it.
-_MEETINGS: Final[dict[tuple[int, int, int], tuple[Any, Any]]] = {}
+class Meeting(NamedTuple):
+    """What the thread blocks of a stream's conversions meet by.
+
+    Attributes
+    ----------
+    memory : int32 array
+        Of the device: a zero, a count, and from ``SHARED_FROM`` on zeros for windows that blocks
+        share.
+    stream : cupy.cuda.Stream
+        As long as its handle is a key here, no other stream may have it.
+    """
+
+    memory: Any
+    stream: Any
 
 
-def meetings(device: int, stream: Any) -> int:
-    """Return the address at which a stream's conversions meet: of a zero, and of a count.
+SHARED_FROM: Final = 16
+"""Bytes from the beginning of a meeting's memory to what is shared."""
+_MEETINGS: Final[dict[tuple[int, int, int], Meeting]] = {}
+# All that were made stay: a thread that comes here at once may be about to launch with another.
+_MEETING_PLACES: Final[list[Meeting]] = []
+
+
+def meetings(device: int, stream: Any, shared_bytes: int) -> int:
+    """Return the address at which a stream's conversions meet, and share so many bytes.
 
     Raises
     ------
@@ -186,23 +211,34 @@ def meetings(device: int, stream: Any) -> int:
     pointer = stream.ptr
     key = (device, pointer, get_ident() if pointer == _PER_THREAD else 0)
     found = _MEETINGS.get(key)
-    if found is None:
+    if found is None or found.memory.nbytes < SHARED_FROM + shared_bytes:
         import cupy
 
         if stream.is_capturing():
             raise UnsupportedError("a CUDA graph is recorded: convert A before")
-        # Of two threads that come here at once one is first; what the other made is dropped.
-        found = _MEETINGS.setdefault(key, (cupy.zeros(2, dtype=cupy.int32), stream))
-    return int(found[0].data.ptr)
+        words = 1 << (-(-(SHARED_FROM + shared_bytes) // 4) - 1).bit_length()
+        found = _MEETINGS[key] = Meeting(cupy.zeros(words, dtype=cupy.int32), stream)
+        _MEETING_PLACES.append(found)
+    return int(found.memory.data.ptr)
 
 
-def bits_bytes(columns: int, device: int) -> int:
-    """Return the dynamic shared memory for the bits of so many columns.
+def bits_bytes(words: int, device: int) -> int:
+    """Return the dynamic shared memory for so many words of bits.
 
     A power of two, or all there is: few launches are made ready for many matrices.
     """
-    needed = _BYTES_A_WORD * columns // _WORD
+    needed = _BYTES_A_WORD * words + _BYTES_BEHIND
     return min(1 << (needed - 1).bit_length(), shared_limit(device) - _STATIC_BYTES)
+
+
+def words_at_once(shared_bytes: int) -> int:
+    """Return how many words of bits so much dynamic shared memory holds."""
+    return (shared_bytes - _BYTES_BEHIND) // _BYTES_A_WORD
+
+
+def words_of(columns: int) -> int:
+    """Return how many words hold a bit for each of so many columns."""
+    return max(-(-columns // _WORD), 1)
 
 
 @cache
@@ -213,15 +249,9 @@ def shared_limit(device: int) -> int:
     return device_facts().shared_bytes_per_block
 
 
-def columns_at_once(columns: int, shared_bytes: int) -> int:
-    """Return how many of a window's columns are counted in one pass: what fits, in whole words.
+@cache
+def processors(device: int) -> int:
+    """Return the multiprocessors of the current device."""
+    from asyncsparse_lab.gpu.device import device_facts
 
-    Parameters
-    ----------
-    columns : int
-        Of A, in units of the format's columns.
-    shared_bytes : int
-        That a thread block may use.
-    """
-    fits = (shared_bytes - _STATIC_BYTES) // _BYTES_A_WORD * _WORD
-    return min(max(-(-columns // _WORD), 1) * _WORD, fits)
+    return device_facts().sm_count

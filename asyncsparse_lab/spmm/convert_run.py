@@ -6,7 +6,6 @@ converted in less time than a few lines of Python take.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -18,37 +17,47 @@ from asyncsparse_lab.formats.arrays import INT32_LIMIT
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.spmm.convert_kernels import (
     CLEAR,
-    COUNT,
-    FILL,
+    CONVERT,
+    CUT,
+    MOST_ROWS,
+    SHARED_FROM,
     ConvertArguments,
     bits_bytes,
-    columns_at_once,
     give_letter,
     meetings,
+    processors,
     ready,
-    shared_limit,
     take_letter,
+    words_at_once,
+    words_of,
 )
 from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.product import DeviceCsr, require_memory
-from asyncsparse_lab.spmm.windows import LEADING, TASK
+from asyncsparse_lab.spmm.windows import LEADING, TASK, Limit
 
 AT_ONCE_BYTES: Final = 64 << 20
-"""Memory that may be allocated before it is known how much A takes, and stays A's.
+"""Memory that is allocated before it is known how much A takes, at most, and stays A's.
 
 The driver is not asked whether there is so much: that takes longer than to convert a small matrix.
 """
 CLEAR_BYTES: Final = 4 << 20
-"""Of which so much is filled with zeros before, in less time than the grid needs to meet again."""
+"""What is filled with zeros before that, in less time than the grid needs to meet again."""
+SHARE_FROM: Final = 8192
+"""Entries of a window from which thread blocks may share it: fewer are sooner done by one."""
+SHARED_BYTES: Final = 16 << 20
+"""Where sharing would take more, no window is shared."""
 
 _WHOLE: Final = 2**31 - K16  # a limit that no window reaches
+_NEVER: Final = 2**32 - 1  # entries that no window has
+_WINDOW_COST: Final = 256  # of a window in entries, and one more for so many words of its bits:
+_WORDS_AN_ENTRY: Final = 4
 _BLOCK_ROWS, _WINDOWS, _WINDOWS_IN_SLOTS = range(3)  # TaskKind
+_ALIGNED: Final = 256
+_INDEX_BYTES: Final = 4
 _INT32: Final = np.dtype(np.int32)
+_INT64: Final = np.dtype(np.int64)
 _BITS: Final = np.dtype(np.uint16)
 _BYTE: Final = np.dtype(np.uint8)
-
-Limit = Callable[[Any], int]
-"""From ``window_row_ptr`` to the stored columns at which windows are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,6 @@ class Layout:
         Columns for which there is memory, even where there are none.
     leading_bytes : int
         Of the leading indices beside a task.
-    keeps_pointer : bool
-        Whether the first stored column of each window stays on the device.
     """
 
     what: str
@@ -83,7 +90,6 @@ class Layout:
     padded_to: int = K16
     least_stored: int = 0
     leading_bytes: int = 0
-    keeps_pointer: bool = False
 
     @property
     def column_bytes(self) -> int:
@@ -105,7 +111,6 @@ BLOCKS: Final = Layout(
     column_shift=BLOCK.bit_length() - 1,
     padded_to=1,
     least_stored=1,  # a tensor map needs a block to point to
-    keeps_pointer=True,
 )
 WINDOWS: Final = Layout("A in windows of 64 rows", height=WINDOW, task_kind=_WINDOWS, task_bytes=16)
 PIECES: Final = {
@@ -165,17 +170,15 @@ def can_convert(csr: DeviceCsr) -> bool:
 class Conversion:
     """A conversion that has been begun.
 
-    In one launch where the most that A can take is little: that much is allocated, and the host
-    need not look at the sizes before the kernel goes on.  In two where it is much, or where windows
-    are cut by what they store.
+    It is one launch, with memory for the most that A can take, or for :data:`AT_ONCE_BYTES` where
+    that is more.  When it is settled another one may follow: with as much memory as A does take,
+    or for the tasks of windows that are cut.
 
     Parameters
     ----------
     csr : DeviceCsr, m x k
     shape : (int, int)
     layout : Layout
-    limit : callable, optional
-        Where windows are cut; by default nowhere.
     deterministic : bool
         Whether each piece of a cut window has a slot.
 
@@ -184,8 +187,6 @@ class Conversion:
     counts : TaskCounts
     columns_per_task : int
         At which windows were cut; 0: nowhere.
-    pointer : int64 array, windows + 1, or None
-        First stored column of each window and the end, if the format keeps it on the device.
 
     Raises
     ------
@@ -193,16 +194,15 @@ class Conversion:
         As the conversions of :mod:`asyncsparse_lab.spmm.convert`.
     """
 
-    __slots__ = ("_arguments", "_index", "_leading", "_letter", "_memory", "_scratch", "_split",
-                 "_starts", "_status", "_tasks", "columns_per_task", "counts",
-                 "layout", "pointer")  # fmt: skip
+    __slots__ = ("_arguments", "_index", "_kernel", "_leading", "_letter", "_memory", "_small",
+                 "_split", "_starts", "_status", "_task_memory", "_tasks", "columns_per_task",
+                 "counts", "layout")  # fmt: skip
 
     def __init__(
         self,
         csr: DeviceCsr,
         shape: tuple[int, int],
         layout: Layout,
-        limit: Limit | None = None,
         deterministic: bool = True,
     ) -> None:
         if not can_convert(csr):
@@ -216,46 +216,84 @@ class Conversion:
         if max(m, k) >= INT32_LIMIT:
             raise UnsupportedError(f"a {m} x {k} matrix: rows and columns are counted in 32 bits")
         windows = -(-m // layout.height)
-        columns = -(-k // (1 << layout.column_shift))
-        self._scratch = _device_memory(8 * (windows + 1) + 4 * (3 * entries + windows), layout.what)
-        first = self._scratch.ptr
-        self.pointer = None
-        if layout.keeps_pointer:
-            self.pointer = cupy.empty(windows + 1, dtype=np.int64)
-        ranks = first + 8 * (windows + 1)
+        words = words_of(-(-k // (1 << layout.column_shift)))
+        # Of the windows of a block, some being shorter, or of those that it looks at together.
+        at_once = min(4 * (windows // processors(device) + 1), MOST_ROWS // layout.height)
+        bits = bits_bytes(words * at_once, device)
+        self._kernel = ready(device, bits)
+        grid = self._kernel.grid
+        shared = 4 * grid * (2 + words)
+        if entries < SHARE_FROM or shared > SHARED_BYTES:
+            shared = 0
+        met = meetings(device, stream, shared)
+
+        self._starts: Any = None
+        self.counts = TaskCounts(windows, 0, 0, 1)
+        self.columns_per_task = 0
+        counts_from = 8 * (windows + 1)
+        self._small = self._task_memory = _device_memory(
+            self._place_tasks(counts_from + 4 * windows), layout.what
+        )
+        most = max(layout.most_stored(entries, windows, k), layout.least_stored)
+        at_most = AT_ONCE_BYTES // (layout.column_bytes + _INDEX_BYTES)
+        capacity = max(min(most, at_most), layout.least_stored)
+        window_cost = _WINDOW_COST + words // _WORDS_AN_ENTRY
         self._arguments = ConvertArguments(
             indptr=csr.indptr.data.ptr,
             indices=csr.indices.data.ptr,
             values=csr.values.data.ptr,
-            pointer=first if self.pointer is None else self.pointer.data.ptr,
-            ranks=ranks,
-            columns=ranks + 4 * entries,
-            rows=ranks + 8 * entries,
-            counts=ranks + 12 * entries,
-            meetings=meetings(device, stream),
+            pointer=self._small.ptr,
+            counts=self._small.ptr + counts_from,
+            meetings=met,
+            shared=met + SHARED_FROM,
+            share=-(-(windows * window_cost + entries) // grid),
             m=m,
-            columns_of_a=columns,
+            words=words,
             windows=windows,
             height=layout.height,
             column_shift=layout.column_shift,
             padded_to=layout.padded_to,
-            columns_at_once=columns_at_once(columns, shared_limit(device)),
+            words_at_once=words_at_once(bits),
+            window_cost=window_cost,
+            share_from=SHARE_FROM if shared else _NEVER,
             task_limit=_WHOLE,
             task_kind=layout.task_kind,
             deterministic=deterministic,
         )
-        self._starts: Any = None
-        self.counts = TaskCounts(windows, 0, 0, 1)
-        self.columns_per_task = 0
-        most = max(layout.most_stored(entries, windows, k), layout.least_stored)
-        if limit is None and (needed := self._place(most)) <= AT_ONCE_BYTES:
-            self._allocate(needed)
-            clears = most * layout.column_bytes <= CLEAR_BYTES
-            self._arguments.most_values = most * layout.column_bytes // 2 if clears else 0
-            self._launch(device, COUNT | FILL | CLEAR if clears else COUNT | FILL)
-        else:
-            self._launch(device, COUNT)
-            self._cut_and_fill(device, limit)
+        self._pass_tasks()
+        self._allocate(capacity)
+        letter = self._letter = take_letter(windows)
+        self._arguments.letter, self._arguments.ticket = letter.address, letter.ticket
+        clears = capacity == most and most * layout.column_bytes <= CLEAR_BYTES
+        self._launch(CONVERT | CLEAR if clears else CONVERT)
+
+    def settle(self, limit: Limit | None = None) -> bool:
+        """Wait for the sizes, and launch again what they ask for.
+
+        Parameters
+        ----------
+        limit : callable, optional
+            Where windows are cut; by default nowhere.
+
+        Returns
+        -------
+        bool
+            Whether there are other tasks than before.
+        """
+        columns = limit(self.starts) if limit else 0
+        fits = self.stored <= self._arguments.capacity
+        if fits and not columns:
+            return False
+        self.counts = count_tasks(self.starts, columns)
+        if columns:
+            self.columns_per_task = self._arguments.task_limit = columns
+            self._task_memory = _device_memory(self._place_tasks(0), self.layout.what)
+            self._pass_tasks()
+        if not fits:
+            self._allocate(self.stored)
+            self._arguments.letter = 0
+        self._launch(CUT if fits else CONVERT)
+        return columns > 0
 
     @property
     def starts(self) -> Any:
@@ -270,64 +308,68 @@ class Conversion:
         """Stored columns, padding included."""
         return int(self.starts[-1])
 
+    def pointer(self) -> Any:
+        """Return the same on the device."""
+        return _array(self._small, (len(self.starts),), _INT64)
+
     def values(self, *shape: int) -> Any:
         """Return the 16-bit patterns of the stored values."""
-        return self._array(0, shape, _BITS)
+        return _array(self._memory, shape, _BITS)
 
     def column_index(self) -> Any:
         """Return the column of A of each stored column, -1 for padding."""
-        return self._array(self._index, (self.stored,), _INT32)
+        return _array(self._memory + self._index, (self.stored,), _INT32)
 
     def tasks(self) -> Any:
         """Return the bytes of the tasks, longest first."""
-        return self._array(self._tasks, (self.layout.task_bytes * self.counts.tasks,), _BYTE)
+        size = self.layout.task_bytes * self.counts.tasks
+        return _array(self._task_memory + self._tasks, (size,), _BYTE)
 
     def leading_indices(self) -> Any:
         """Return the columns of A of each task's first stored columns."""
-        return self._array(self._leading, (self.counts.tasks, LEADING), _INT32)
+        shape = (self.counts.tasks, LEADING)
+        return _array(self._task_memory + self._leading, shape, _INT32)
 
     def split_windows(self) -> Any:
         """Return the windows of several tasks."""
-        return self._array(self._split, (self.counts.split,), _INT32)
+        return _array(self._task_memory + self._split, (self.counts.split,), _INT32)
 
-    def _array(self, place: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        import cupy
+    def _place_tasks(self, behind: int) -> int:
+        """Place what tasks take in a chunk of memory, and return its end."""
+        layout, counts = self.layout, self.counts
+        self._tasks = _aligned(behind)
+        self._leading = self._tasks + layout.task_bytes * counts.tasks
+        self._split = self._leading + layout.leading_bytes * counts.tasks
+        return self._split + 4 * counts.split
 
-        return cupy.ndarray(shape, dtype, self._memory + place)
-
-    def _place(self, stored: int) -> int:
-        """Place all arrays in a chunk of memory, and return its size."""
-        layout, tasks = self.layout, self.counts.tasks
-        self._leading = stored * layout.column_bytes
-        self._tasks = self._leading + layout.leading_bytes * tasks
-        self._index = self._tasks + -(-layout.task_bytes * tasks // 256) * 256
-        self._split = self._index + 4 * stored
-        return self._split + 4 * self.counts.split
-
-    def _allocate(self, size: int) -> None:
-        self._memory = _device_memory(size, self.layout.what)
-        arguments, first = self._arguments, self._memory.ptr
-        arguments.stored = first
-        arguments.leading_indices = first + self._leading
+    def _pass_tasks(self) -> None:
+        arguments, first = self._arguments, self._task_memory.ptr
         arguments.tasks = first + self._tasks
-        arguments.column_index = first + self._index
+        arguments.leading_indices = first + self._leading
         arguments.split_windows = first + self._split
 
-    def _cut_and_fill(self, device: int, limit: Limit | None) -> None:
-        self.columns_per_task = limit(self.starts) if limit else 0
-        self.counts = count_tasks(self.starts, self.columns_per_task)
-        self._allocate(self._place(max(self.stored, self.layout.least_stored)))
-        self._arguments.task_limit = self.columns_per_task or _WHOLE
-        self._launch(device, FILL)
+    def _allocate(self, columns: int) -> None:
+        """Allocate memory for so many stored columns."""
+        layout, arguments = self.layout, self._arguments
+        self._index = _aligned(columns * layout.column_bytes)
+        self._memory = _device_memory(self._index + _INDEX_BYTES * columns, layout.what)
+        arguments.capacity = columns
+        arguments.stored = self._memory.ptr
+        arguments.column_index = self._memory.ptr + self._index
 
-    def _launch(self, device: int, phases: int) -> None:
-        arguments = self._arguments
-        arguments.phases = phases
-        kernel = ready(device, bits_bytes(arguments.columns_at_once, device))
-        if phases & COUNT:
-            letter = self._letter = take_letter(arguments.windows)
-            arguments.letter, arguments.ticket = letter.address, letter.ticket
-        kernel.launch(arguments)
+    def _launch(self, phases: int) -> None:
+        self._arguments.phases = phases
+        self._kernel.launch(self._arguments)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _array(memory: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    import cupy
+
+    return cupy.ndarray(shape, dtype, memory)
 
 
 def _device_memory(size: int, what: str) -> Any:

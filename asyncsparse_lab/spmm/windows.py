@@ -6,6 +6,7 @@ Part of the ``host_hash`` of every record of the family: a change here makes the
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ TASK: Final = np.dtype(
 
 LEADING: Final = 128
 """Stored columns whose index comes beside the task: ``LEADING`` of ``window_arguments.cuh``."""
+
+Limit = Callable[[Any], int]
+"""From ``window_row_ptr`` to the stored columns at which windows are cut; 0: nowhere."""
 
 _LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and read a partial tile
 
@@ -62,31 +66,6 @@ class DeviceWindows:
     window_col_idx: Any
     values: Any
     rows: Any = None
-
-    @classmethod
-    def of_product(cls, product: Product, height: int, row_order: int = 0) -> DeviceWindows:
-        """Convert a product's A on the GPU, or on the host where offsets need 64 bits.
-
-        Rows are put into another order than the stored one on the host.
-        """
-        from asyncsparse_lab.spmm.convert import can_convert, windows_from_csr
-
-        if row_order:
-            return cls._reordered(product, height, row_order)
-        csr = product.device_csr
-        if can_convert(csr):
-            return windows_from_csr(csr, product.A.shape, height)[0]
-        return cls.from_csr(product.A, height, product.dtype_in)
-
-    @classmethod
-    def _reordered(cls, product: Product, height: int, row_order: int) -> DeviceWindows:
-        import cupy
-
-        from asyncsparse_lab.spmm import orders
-
-        order = orders.row_order(product.A, row_order)
-        windows = cls.of_product(product.with_matrix(product.A[order]), height)
-        return replace(windows, rows=cupy.asarray(order.astype(np.int32)))
 
     @classmethod
     def from_csr(cls, A: Any, height: int, dtype_in: str = "bfloat16") -> DeviceWindows:
@@ -209,12 +188,54 @@ def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
     places : int
         Thread blocks that the device runs at once.
     """
-    columns = np.diff(window_row_ptr)
-    if not len(columns):
-        return 0
-    fair = int(columns.sum()) * column_tiles // places
+    stored = int(window_row_ptr[-1])
+    fair = stored * column_tiles // places
     limit = -(-max(fair, _LEAST_PIECE) // 16) * 16
-    return limit if int(columns.max()) > 3 * limit // 2 else 0
+    longest_whole = 3 * limit // 2
+    if stored <= longest_whole:  # all windows together
+        return 0
+    return limit if int(np.diff(window_row_ptr).max()) > longest_whole else 0
+
+
+def limit_rule(max_cols_per_task: int, column_tiles: int, places: int) -> Limit:
+    """Return what says, of ``window_row_ptr``, at how many columns windows are cut.
+
+    Parameters
+    ----------
+    max_cols_per_task : int
+        The same for all matrices, or :data:`AUTO_LIMIT` for :func:`choose_limit`.
+    column_tiles, places : int
+        As there.
+    """
+    if max_cols_per_task != AUTO_LIMIT:
+        return lambda _: max_cols_per_task
+    return lambda window_row_ptr: choose_limit(window_row_ptr, column_tiles, places)
+
+
+def cut_windows(
+    product: Product, height: int, row_order: int, limit: Limit, deterministic: bool
+) -> tuple[DeviceWindows, WindowPieces]:
+    """Convert a product's A and cut its windows: on the GPU, or where offsets need 64 bits here.
+
+    Rows are put into another order than the stored one on the host.
+    """
+    from asyncsparse_lab.spmm.convert import can_convert, windows_from_csr
+
+    if row_order:
+        import cupy
+
+        from asyncsparse_lab.spmm import orders
+
+        order = orders.row_order(product.A, row_order)
+        ordered = product.with_matrix(product.A[order])
+        windows, pieces = cut_windows(ordered, height, 0, limit, deterministic)
+        return replace(windows, rows=cupy.asarray(order.astype(np.int32))), pieces
+    csr = product.device_csr
+    if can_convert(csr):
+        return windows_from_csr(csr, product.A.shape, height, limit, deterministic=deterministic)
+    windows = DeviceWindows.from_csr(product.A, height, product.dtype_in)
+    pieces = WindowPieces.of(windows.window_row_ptr, limit(windows.window_row_ptr), deterministic)
+    return windows, pieces.on_device(windows.window_col_idx)
 
 
 def window_arguments(
@@ -283,15 +304,22 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
     row_order = options["row_order"]
     name = f"windows{height}-order{row_order}" if row_order else f"windows{height}"
-    A, convert_us = product.converted(
-        name, lambda _: DeviceWindows.of_product(product, height, row_order)
-    )
-    limit = options["max_cols_per_task"]
-    if limit == AUTO_LIMIT:
-        places = device_facts().sm_count * constants["MINIMUM_CTAS"]
-        limit = choose_limit(A.window_row_ptr, column_tiles, places)
+    places = device_facts().sm_count * constants["MINIMUM_CTAS"]
+    rule = limit_rule(options["max_cols_per_task"], column_tiles, places)
+
+    def pieces_name(limit: int) -> str:
+        return f"{name}-pieces{limit}-{deterministic}"
+
+    def convert(_: object) -> DeviceWindows:
+        windows, pieces = cut_windows(product, height, row_order, rule, deterministic)
+        product.conversions.keep(pieces_name(pieces.limit), pieces)
+        return windows
+
+    A, convert_us = product.converted(name, convert)
+    limit = rule(A.window_row_ptr)
+    # Made with the windows, unless these were converted for another width or kernel.
     pieces, cut_us = product.converted(
-        f"{name}-pieces{limit}-{deterministic}",
+        pieces_name(limit),
         lambda _: WindowPieces.of(A.window_row_ptr, limit, deterministic).on_device(
             A.window_col_idx
         ),

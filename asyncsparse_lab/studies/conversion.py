@@ -4,16 +4,18 @@ A format is worth its conversion when enough products follow: with a conversion 
 of time p in the format and of time q on CSR as it is, after t / (q - p) of them.
 
 A case is one matrix.  Conversions are timed from CSR arrays that lie where they are read, in the
-host's memory or in the device's, to arrays in device memory; the clock is the host's, on the core
-that is quickest then, and the allocation of the result is inside.  What the GPU gives is held to
-what the host gives, bit for bit.  Beside stands what the same conversion takes of a matrix with one
-entry: a launch, allocations and a look at the sizes, below which none can be.  The products have
-N = 512 columns, bf16 out.
+host's memory or in the device's, to arrays in device memory; windows are cut into tasks by the
+rule of the kernel that reads them, and the cut is inside.  All are timed by the host's clock, on
+the core that is quickest then: a caller waits that long, allocation of the result included.  Those
+on the GPU are timed on the stream too, by events and with cold L2 as the products are, see
+:meth:`asyncsparse_lab.gpu.timing.DeviceTimer.sample_waiting`.  What the GPU gives is held to what
+the host gives, bit for bit.  Beside stands what the same conversion takes by the same clock of a
+matrix with one entry: a launch, allocations and a look at the sizes, below which none can be.  The
+products have N = 512 columns, bf16 out.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +31,8 @@ from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_
 from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
-from asyncsparse_lab.studies.base import Case, Drawing, Table
-from asyncsparse_lab.studies.host_clock import on_the_quickest_core
+from asyncsparse_lab.studies.base import Case, Drawing, Missing, Table
+from asyncsparse_lab.studies.conversion_clocks import timed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,15 +59,13 @@ CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
 """What multiplies CSR as it is, ours and cuSPARSE's."""
 REPEATS: Final = 11
 HOST_REPEATS: Final = 3
-HOST_SECONDS: Final = 0.02
-"""A conversion that takes longer is not repeated."""
 SLOWEST_ENTRIES: Final = 5e6
 """Entries that the host converts in a second, for the prediction of a case's time."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """One conversion to be timed: to which format and size, and where.
+    """One conversion to be timed: to which format and size, where, and by which clock.
 
     Attributes
     ----------
@@ -73,11 +73,14 @@ class Conversion:
     size : int
         Side of a block, or rows of a window.
     where : {"host", "gpu"}
+    clock : {"wall", "events"}
+        The host's, or that of the stream, which times the GPU alone.
     """
 
     variant: str
     size: int
     where: str
+    clock: str = "wall"
 
     @property
     def params(self) -> dict[str, Any]:
@@ -94,24 +97,45 @@ class Conversion:
     def function(self, product: Product) -> Callable[[], Any]:
         """Return what converts A of a product whose CSR arrays are on the device already."""
         from asyncsparse_lab.spmm.layout import DeviceBcsr
-        from asyncsparse_lab.spmm.windows import DeviceWindows
 
         A, csr, size = product.A, product.device_csr, self.size
         if self.variant == "bcsr":
             if self.where == "gpu":
                 return lambda: blocks_from_csr(csr, A.shape)
             return lambda: DeviceBcsr.from_csr(A)
+        limit = cut_rule(size, product.n)
         if self.where == "gpu":
-            return lambda: windows_from_csr(csr, A.shape, size)[0]
-        return lambda: DeviceWindows.from_csr(A, size)
+            return lambda: windows_from_csr(csr, A.shape, size, limit)[0]
+        return lambda: _cut_windows(A, size, limit)
 
 
 def conversions() -> list[Conversion]:
     """Return what is timed of each matrix, the host before the GPU."""
     formats = [("bcsr", BLOCK), *(("wcsr", height) for height in HEIGHTS)]
-    return [
-        Conversion(variant, size, where) for variant, size in formats for where in ("host", "gpu")
-    ]
+    ways = (("host", "wall"), ("gpu", "wall"), ("gpu", "events"))
+    return [Conversion(*to, *way) for to in formats for way in ways]
+
+
+def cut_rule(height: int, n: int) -> Callable[[Any], int]:
+    """Return where windows are cut for their kernel's product with n columns on this GPU."""
+    from asyncsparse_lab.gpu.device import device_facts
+    from asyncsparse_lab.spmm.windows import limit_rule
+
+    kernel = window_kernels()[height]
+    column_tiles = -(-n // kernel.launch_geometry.tile_columns)
+    places = device_facts().sm_count * kernel.constants["MINIMUM_CTAS"]
+    return limit_rule(kernel.options["max_cols_per_task"], column_tiles, places)
+
+
+def _cut_windows(A: csr_array, height: int, limit: Callable[[Any], int]) -> Any:
+    """Convert on the host and cut there; return the windows alone, to be compared."""
+    from asyncsparse_lab.spmm.windows import DeviceWindows, WindowPieces
+
+    windows = DeviceWindows.from_csr(A, height)
+    pointer = windows.window_row_ptr
+    pieces = WindowPieces.of(pointer, limit(pointer), deterministic=True)
+    pieces.on_device(windows.window_col_idx)
+    return windows
 
 
 def cases() -> list[Case]:
@@ -128,11 +152,15 @@ def cases() -> list[Case]:
 
 def kernels() -> list[Variant]:
     """Return the kernels that read the formats, and ours that reads CSR."""
+    return [VARIANTS["csr-vector"], VARIANTS[BLOCKS_KERNEL], *window_kernels().values()]
+
+
+def window_kernels() -> dict[int, Variant]:
+    """Return the kernel that reads windows of each height."""
     from asyncsparse_lab.spmm.builds import pipelined_builds
 
     tall = {int(v.constants["HEIGHT"]): v for v in pipelined_builds() if _is_square(v)}
-    windows = [VARIANTS[WINDOWS_KERNEL], *(tall[height] for height in HEIGHTS[1:])]
-    return [VARIANTS["csr-vector"], VARIANTS[BLOCKS_KERNEL], *windows]
+    return {HEIGHTS[0]: VARIANTS[WINDOWS_KERNEL]} | {height: tall[height] for height in HEIGHTS[1:]}
 
 
 def _is_square(variant: Variant) -> bool:
@@ -197,47 +225,26 @@ def _converted(case: Case, product: Product) -> list[Record]:
     one_entry: Any = csr_array((ones, ([0], [0])), shape=(BLOCK, BLOCK))
     nothing = Product.random(one_entry, 1)
     for conversion in conversions():
-        limit = HOST_REPEATS if conversion.where == "host" else REPEATS
+        on_host = conversion.where == "host"
+        repeats = HOST_REPEATS if on_host else REPEATS
+        made: Any = None  # that of the conversion before leaves its memory to this one
         try:
-            made, samples = timed(conversion.function(product), limit)
+            made, samples = timed(conversion.function(product), repeats, conversion.clock)
         except MemoryLimitError as error:
             records.append(_record(case, product, conversion, [], "oom", str(error), []))
-            expected = None
+            if on_host:
+                expected = None
             continue
         status, reason = "passed", None
-        if conversion.where == "host":
+        if on_host:
             expected = made
         elif expected is not None:
             wrong = different(made, expected, conversion.fields)
             if wrong:
                 status, reason = "wrong", f"{', '.join(wrong)} differ from the host's"
-        least = timed(conversion.function(nothing), limit)[1]
+        least = timed(conversion.function(nothing), repeats, conversion.clock)[1]
         records.append(_record(case, product, conversion, samples, status, reason, least))
     return records
-
-
-def timed(convert: Callable[[], Any], repeats: int) -> tuple[Any, list[float]]:
-    """Return the last result and the times in microseconds; the first call is not among them.
-
-    One that takes longer than :data:`HOST_SECONDS` is not repeated, and counts.
-    """
-    import cupy
-
-    made: Any = None
-    samples: list[float] = []
-    with on_the_quickest_core():
-        for attempt in range(repeats + 1):
-            made = None  # its memory is free for the next
-            cupy.cuda.Device().synchronize()
-            start = time.perf_counter()
-            made = convert()
-            cupy.cuda.Device().synchronize()
-            seconds = time.perf_counter() - start
-            if attempt or seconds > HOST_SECONDS:
-                samples.append(seconds * 1e6)
-            if seconds > HOST_SECONDS:
-                break
-    return made, samples
 
 
 def different(made: Any, expected: Any, fields: Sequence[str]) -> list[str]:
@@ -281,7 +288,8 @@ def _record(
         k=product.k,
         nnz=int(product.A.nnz),
         dtype_in=product.dtype_in,
-        clock="wall",
+        l2="cold" if conversion.clock == "events" else None,
+        clock=conversion.clock,
         status=status,
         reason=reason,
         params=conversion.params,
@@ -293,11 +301,13 @@ def _record(
 
 def _kernel() -> dict[str, Any]:
     from asyncsparse_lab.gpu.compile import compile_kernel
+    from asyncsparse_lab.spmm.conversion_hash import conversion_hash
     from asyncsparse_lab.spmm.convert_kernels import kernel_builds as builds
 
     build = builds()[0]
     artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
-    return {"kernel_hash": artifact.kernel_hash, "compiler": artifact.compiler}
+    return {"kernel_hash": artifact.kernel_hash, "compiler": artifact.compiler,
+            "host_hash": conversion_hash()}  # fmt: skip
 
 
 def _size(product: Product, conversion: Conversion) -> dict[str, Any]:
@@ -314,8 +324,10 @@ def draw(
     *,
     matrices: Sequence[str] = (),
     gpu: str = "",
-) -> dict[str, Drawing | Table]:
+) -> dict[str, Drawing | Table | Missing]:
     """Draw the conversions in units of a product, and against the entries; tabulate both.
+
+    Without a conversion on the stream, as in old records, there are no slowest ones.
 
     Parameters
     ----------
@@ -331,5 +343,6 @@ def draw(
         "cost": figures.cost(rows),
         "scaling": figures.scaling(rows),
         "formats": figures.formats(rows),
+        "slowest": figures.slowest(rows),
         "break_even": figures.break_even(rows),
     }

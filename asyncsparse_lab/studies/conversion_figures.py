@@ -10,25 +10,45 @@ import pandas as pd
 
 from asyncsparse_lab.records.peers import best_of_series, load_peers, read_series, run_facts
 from asyncsparse_lab.studies import style
-from asyncsparse_lab.studies.base import Drawing, Table
+from asyncsparse_lab.studies.base import Drawing, Missing, Table
 from asyncsparse_lab.studies.conversion import BLOCKS_KERNEL, CSR_KERNELS, WINDOWS_KERNEL, N
+from asyncsparse_lab.studies.conversion_clocks import DELAY_NS
 from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
 GOAL: Final = 5.0
 """Products at N = 512 that a conversion on the GPU may take at most: what this project set out."""
 REACHED: Final = 0.9
 """Share of a floor's speed that counts as reaching it."""
-PLACES: Final = {"gpu": "GPU", "host": "host"}
+SLOWEST: Final = 15
+"""How many of the slowest conversions are told, at most."""
+WAYS: Final = {
+    ("gpu", "events"): "GPU",
+    ("gpu", "wall"): "GPU, host's clock",
+    ("host", "wall"): "host",
+}
+"""Where a conversion runs and the clock it is timed by, to its name; one on the GPU is timed on the
+stream unless its name says otherwise, since the products are too."""
 FORMATS: Final = {"bcsr": "BCSR", "wcsr": "WCSR"}
+ON_THE_STREAM: Final = (
+    "by events with cold L2 as the product: the conversion's kernels, and what the GPU waits for "
+    f"the host between them and until the call has returned; a delay of {DELAY_NS // 1000} us "
+    "before hides allocations and launch latency up to the first kernel"
+)
+BY_THE_HOST: Final = (
+    "all that a caller waits for, from the call until the GPU is idle, with allocations and launch "
+    "latency; L2 as the call before left it"
+)
+"""What the two clocks include, for captions."""
 _QUARTILES: Final = ("least", "q1", "median", "q3", "most")
+_HOST_MARKERS: Final = {"bcsr": "x", "wcsr": "+"}
 
 
 def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.DataFrame:
-    """Return a row a conversion, with the product that it is for and the best one on CSR.
+    """Return a row a conversion and a clock, with the product that it is for and the best on CSR.
 
-    Columns, beside those of the records: ``where``, ``size``, ``name`` (for figures),
-    ``product_us``, ``csr_us`` (NaN where there is none), ``csr`` (who that is) and ``products``,
-    the conversion in units of the product.
+    Columns, beside those of the records, of which ``clock`` is one: ``where``, ``size``, ``name``
+    (for figures), ``product_us``, ``csr_us`` (NaN where there is none), ``csr`` (who that is) and
+    ``products``, the conversion in units of the product.
     """
     rows = rows_of_one_gpu(frame, gpu)
     rows = rows[rows["status"] == "passed"]
@@ -40,9 +60,9 @@ def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.Da
     found["size"] = size.astype(int)
     found["where"] = found["params.where"]
     found["name"] = [
-        f"{FORMATS[variant]} {height}, {PLACES[where]}"
-        for variant, height, where in zip(
-            found["variant"], found["size"], found["where"], strict=True
+        f"{FORMATS[variant]} {height}, {WAYS[where, clock]}"
+        for variant, height, where, clock in zip(
+            found["variant"], found["size"], found["where"], found["clock"], strict=True
         )
     ]
     times = {
@@ -68,7 +88,9 @@ def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.Da
     ]
     found["csr"] = found["case"].map(dict(zip(best.index, names, strict=True)))
     found["products"] = found["median_us"] / found["product_us"]
-    return found.sort_values(["where", "variant", "size", "nnz"]).reset_index(drop=True)
+    # On the GPU before the host, and there on the stream before the host's clock.
+    order = ["where", "clock", "variant", "size", "nnz"]
+    return found.sort_values(order).reset_index(drop=True)
 
 
 def _heights(products: pd.DataFrame) -> list[int]:
@@ -103,11 +125,12 @@ def cost(rows: pd.DataFrame) -> Drawing:
     return Drawing(
         figure,
         data,
-        "Conversion from CSR in units of a product of the kernel that reads the format, cold L2: "
-        "median, quartiles and extremes over the matrices. Ours by the host's clock, allocation "
-        f"included, windows whole; dashed: {GOAL:g} products. Public codes by their own "
-        "preprocessing and their own product, each in the types that it has, on those of the "
-        "matrices that it was run on.",
+        "Conversion from CSR in units of a product of the kernel that reads the format (events, "
+        "cold L2): median, quartiles and extremes over the matrices; windows are cut into tasks, "
+        f"and that is in the time; dashed: {GOAL:g} products. 'GPU': {ON_THE_STREAM}. 'GPU, "
+        f"host's clock' and 'host': {BY_THE_HOST}. Public codes by their own preprocessing and "
+        "their own product, each in the types that it has, on those of the matrices that it was "
+        "run on.",
     )
 
 
@@ -138,16 +161,18 @@ def _colour(kind: str, code: str) -> Any:
 
 
 def scaling(rows: pd.DataFrame) -> Drawing:
-    """Draw the time of a conversion against the entries, GPU and host."""
+    """Draw the time of a conversion against the entries: GPU by both clocks, and host."""
     from matplotlib import pyplot as plt
 
     chosen = rows[(rows["variant"] == "bcsr") | (rows["size"] == 64)]
-    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    figure, axes = plt.subplots(figsize=(7.2, 4.8))
     for name, part in chosen.groupby("name", sort=False):
-        look = style.look(part["variant"].iloc[0])
-        on_gpu = part["where"].iloc[0] == "gpu"
-        axes.plot(part["nnz"], part["median_us"], look.marker, color=look.color, markersize=5,
-                  markerfacecolor=look.color if on_gpu else "none", label=name)  # fmt: skip
+        variant, where, clock = part[["variant", "where", "clock"]].iloc[0]
+        look = style.look(variant)
+        marker = look.marker if where == "gpu" else _HOST_MARKERS[variant]
+        axes.plot(part["nnz"], part["median_us"], marker, color=look.color, markersize=5,
+                  markerfacecolor=look.color if clock == "events" else "none",
+                  label=name)  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("non-zeros")
@@ -158,59 +183,115 @@ def scaling(rows: pd.DataFrame) -> Drawing:
     return Drawing(
         figure,
         data.sort_values(["name", "nnz", "matrix"]).reset_index(drop=True),
-        "Time of a conversion by the host's clock against the non-zeros of the matrix: on the GPU "
-        "(full marks) and on the host with the copy to the GPU (hollow). On the GPU a small matrix "
-        "takes what a launch, the allocations and one look at the sizes take.",
+        "Time of a conversion against the non-zeros of the matrix: on the GPU on the stream with "
+        "cold L2 (full marks) and by the host's clock (hollow), and on the host with the copy to "
+        "the GPU (crosses). By the host's clock a small matrix takes on the GPU what a launch, the "
+        "allocations and one look at the sizes take; on the stream the allocations and most of the "
+        "launch are hidden.",
     )
 
 
 def formats(rows: pd.DataFrame) -> Table:
     """Return how many products a conversion takes and how much faster the GPU is, by format."""
-    values = ["median_us", "products", "result.one_entry_us"]
-    pairs = rows.pivot_table(
-        index=["variant", "size", "matrix"], columns="where", values=values
-    ).dropna()
+    within = f"share within {GOAL:g} products"
     lines = []
-    for _, part in pairs.groupby(level=[0, 1], sort=True):
-        variant, size, _ = part.index[0]
-        speedup = part["median_us"]["host"] / part["median_us"]["gpu"]
-        on_gpu = part["products"]["gpu"]
-        near = REACHED * part["median_us"]["gpu"] <= part["result.one_entry_us"]["gpu"]
-        within = on_gpu <= GOAL
+    for (variant, size), part in rows.dropna(subset=["products"]).groupby(["variant", "size"]):
+        stream, gpu, host = _on_common_matrices(part)
+        if gpu.empty:
+            continue
+        speedup = host["median_us"] / gpu["median_us"]
+        near = REACHED * gpu["median_us"] <= gpu["result.one_entry_us"]
         lines.append(
             {
-                "format": FORMATS[variant],
+                "format": FORMATS[str(variant)],
                 "block or height": size,
-                "matrices": len(part),
-                "GPU, us (median)": part["median_us"]["gpu"].median(),
-                "host, us (median)": part["median_us"]["host"].median(),
+                "matrices": len(gpu),
+                "GPU on the stream, us (median)": stream["median_us"].median(),
+                "GPU by the host's clock, us (median)": gpu["median_us"].median(),
+                "host, us (median)": host["median_us"].median(),
                 "host / GPU (geometric mean)": float(np.exp(np.log(speedup).mean())),
-                "products, GPU (median)": on_gpu.median(),
-                "products, GPU (most)": on_gpu.max(),
-                f"share within {GOAL:g} products, %": 100 * float(within.mean()),
-                "GPU, one entry, us": part["result.one_entry_us"]["gpu"].median(),
-                "share there, or at that floor, %": 100 * float((within | near).mean()),
-                "products, host (median)": part["products"]["host"].median(),
+                "products on the stream (median)": stream["products"].median(),
+                "products on the stream (most)": stream["products"].max(),
+                f"{within} on the stream, %": _percent(stream["products"] <= GOAL),
+                "products by the host's clock (median)": gpu["products"].median(),
+                "products by the host's clock (most)": gpu["products"].max(),
+                f"{within} by the host's clock, %": _percent(gpu["products"] <= GOAL),
+                "GPU by the host's clock, one entry, us": gpu["result.one_entry_us"].median(),
+                "share there, or at that floor, %": _percent((gpu["products"] <= GOAL) | near),
+                "products, host (median)": host["products"].median(),
             }
         )
     return Table(
         pd.DataFrame(lines),
-        f"Conversions by format: times by the host's clock, and in units of a product at N = {N} "
-        "of the kernel that reads the format (cold L2). 'At that floor' is what takes at most "
-        f"1 / {REACHED:g} of what a matrix with one entry takes.",
+        f"Conversions by format, also in units of a product at N = {N} of the kernel that reads "
+        f"the format (events, cold L2). On the stream: {ON_THE_STREAM}. By the host's clock, as "
+        f"those on the host and both of host / GPU: {BY_THE_HOST}. 'At that floor' is what takes "
+        f"by the host's clock at most 1 / {REACHED:g} of what a matrix with one entry takes.",
+    )
+
+
+def _on_common_matrices(part: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the rows of one format for each of :data:`WAYS`, by matrix, the same ones in each.
+
+    Nothing on the stream, as in old records, leaves the others whole.
+    """
+    by_way = [
+        part[(part["where"] == where) & (part["clock"] == clock)].set_index("matrix")
+        for where, clock in WAYS
+    ]
+    stream, gpu, host = by_way
+    common = gpu.index.intersection(host.index)
+    if len(stream):
+        common = common.intersection(stream.index)
+    return [rows[rows.index.isin(common)] for rows in by_way]
+
+
+def _percent(is_so: pd.Series[bool]) -> float:
+    return 100 * float(is_so.mean())
+
+
+def slowest(rows: pd.DataFrame) -> Table | Missing:
+    """Return the conversions on the stream that take most products, with what they store."""
+    on_gpu = rows[rows["where"] == "gpu"].dropna(subset=["products"])
+    key = ["matrix", "variant", "size"]
+    by_the_host = on_gpu[on_gpu["clock"] == "wall"].set_index(key)["median_us"]
+    found = on_gpu[on_gpu["clock"] == "events"]
+    if found.empty:
+        return Missing("asyncsparse measure conversion")
+    found = found.join(by_the_host.rename("waited_us"), on=key)
+    found = found.sort_values(["products", *key], ascending=[False, True, True, True]).head(SLOWEST)
+    data = pd.DataFrame(
+        {
+            "matrix": found["matrix"],
+            "format": found["variant"].map(FORMATS),
+            "block or height": found["size"],
+            "non-zeros": found["nnz"].astype(int),
+            "stored bytes": found["result.bytes"].astype(int),
+            "GPU on the stream, us": found["median_us"],
+            "GPU by the host's clock, us": found["waited_us"],
+            "product, us": found["product_us"],
+            "products": found["products"],
+        }
+    )
+    return Table(
+        data.reset_index(drop=True),
+        f"The {len(data)} conversions on the stream that take most products at N = {N} of the "
+        "kernel that reads the format, both by events with cold L2: the worst of all matrices and "
+        "formats.",
     )
 
 
 def break_even(rows: pd.DataFrame) -> Table:
     """Return, for each matrix, the format that pays first, and after how many products."""
-    on_gpu = rows[rows["where"] == "gpu"].dropna(subset=["product_us", "csr_us"])
+    by_the_host = rows[rows["clock"] == "wall"]  # all that a caller waits for
+    on_gpu = by_the_host[by_the_host["where"] == "gpu"].dropna(subset=["product_us", "csr_us"])
     lines = []
     for matrix, part in on_gpu.groupby("matrix", sort=False):
         saved = part["csr_us"] - part["product_us"]
         after = (part["median_us"] / saved).where(saved > 0, np.inf).to_numpy()
         first = int(after.argmin())
         best = part.iloc[first] if np.isfinite(after[first]) else None
-        host = rows[(rows["where"] == "host") & (rows["matrix"] == matrix)]
+        host = by_the_host[(by_the_host["where"] == "host") & (by_the_host["matrix"] == matrix)]
         line = {
             "matrix": matrix,
             "non-zeros": int(part["nnz"].iloc[0]),
@@ -233,5 +314,6 @@ def break_even(rows: pd.DataFrame) -> Table:
         data,
         f"After how many products at N = {N} a conversion has paid against the best product on CSR "
         "as it is (cuSPARSE's or csr-vector): the format that pays first when it is converted on "
-        "the GPU; none where CSR is fastest.",
+        "the GPU; none where CSR is fastest. Conversions by the host's clock, since a caller waits "
+        "that long; products by events.",
     )

@@ -1,4 +1,4 @@
-// The columns of a window as bits in shared memory, and the row of an entry: what whole warps of
+// The columns of windows as bits in shared memory, and the row of an entry: what whole warps of
 // convert.cu do for their entries.
 #pragma once
 
@@ -35,17 +35,24 @@ __device__ __forceinline__ void set_bits(uint32_t* bits, bool wants, uint32_t co
   if (wants) atomicOr(&bits[word], bit);
 }
 
-// The row of an entry in its window, by a whole warp, whose lanes have neighbours among the
-// entries.
-__device__ __forceinline__ int32_t find_row(const int32_t* row_begins, int32_t rows,
-                                            int32_t entry) {
+// Of parts that begin in order, `stride` apart in memory, the last one of `count` from `first` on
+// that begins at a place or before: by a whole warp, for the place of its first lane.
+__device__ __forceinline__ int32_t last_begun(const int32_t* begins, int32_t stride, int32_t first,
+                                              int32_t count, int32_t place) {
   const int32_t lane = threadIdx.x % WARP_THREADS;
-  const int32_t first_entry = entry - lane;
-  int32_t row = -1;
-  for (int32_t first = 0; first < rows; first += WARP_THREADS) {
-    const bool begins = first + lane < rows && row_begins[first + lane] <= first_entry;
-    row += __popc(__ballot_sync(~0u, begins));
+  const int32_t of_first = place - lane;
+  int32_t part = first - 1;
+  for (int32_t i = lane; i - lane < count; i += WARP_THREADS) {
+    const bool has_begun = i < count && begins[(first + i) * stride] <= of_first;
+    part += __popc(__ballot_sync(~0u, has_begun));
   }
-  while (row + 1 < rows && row_begins[row + 1] <= entry) ++row;
-  return row;
+  return part;
+}
+
+// The one of `count` parts that has a place, from one at or before it on. The places of a warp's
+// lanes are neighbours.
+__device__ __forceinline__ int32_t walk(const int32_t* begins, int32_t stride, int32_t part,
+                                        int32_t count, int32_t place) {
+  while (part + 1 < count && begins[(part + 1) * stride] <= place) ++part;
+  return part;
 }

@@ -32,6 +32,38 @@ MATRICES = {case.name: case.make for case in EDGE_CASES if case.n != 1024 or cas
 MATRICES["stored-zeros"] = with_zeros
 
 
+def wide_band() -> csr_array:
+    """Rows far apart in 60,000 columns, each with a few neighbours, some with none."""
+    rows, offsets = np.arange(1500), np.array([0, 1, 40, 500])
+    columns = (37 * rows[:, None] + offsets).ravel()
+    row = np.repeat(rows, len(offsets))
+    chosen = row % 7 != 3
+    values = np.ones(int(chosen.sum()), dtype=np.float32)
+    return csr_array((values, (row[chosen], columns[chosen])), shape=(1500, 60_000))
+
+
+MATRICES["wide-band"] = wide_band
+MATRICES["wide"] = lambda: random_matrix(500, 50_000, 0.002, seed=5)
+MATRICES["heavy"] = lambda: random_matrix(700, 3000, 0.3, seed=6)  # windows that blocks share
+
+WAYS = {
+    "usual": {},
+    "in two launches": {"AT_ONCE_BYTES": 0},
+    "zeros by all": {"CLEAR_BYTES": 0},
+    "shared": {"SHARE_FROM": 32},
+    "shared in two launches": {"SHARE_FROM": 32, "AT_ONCE_BYTES": 0},
+    "few columns at once": {"words_at_once": lambda _: 5},
+    "shared, few columns at once": {"SHARE_FROM": 32, "words_at_once": lambda _: 5},
+}
+"""What is set otherwise in convert_run, so that small matrices take the ways of large ones."""
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in WAYS[request.param].items():
+        monkeypatch.setattr(convert_run, name, value)
+
+
 def on_device(A: csr_array) -> DeviceCsr:
     import cupy
 
@@ -47,11 +79,8 @@ def host(array: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("at_once_bytes", [convert_run.AT_ONCE_BYTES, 0])
-def test_blocks_are_those_of_the_host(
-    name: str, at_once_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(convert_run, "AT_ONCE_BYTES", at_once_bytes)
+@pytest.mark.usefixtures("way")
+def test_blocks_are_those_of_the_host(name: str) -> None:
     A = MATRICES[name]()
     made, expected = convert.blocks_from_csr(on_device(A), A.shape), DeviceBcsr.from_csr(A)
     for field in ("block_row_ptr", "block_col_idx", "blocks", "row_tasks"):
@@ -75,6 +104,24 @@ def test_windows_of_the_articles_kernel_are_those_of_the_host(name: str, limit: 
 
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("height", convert.HEIGHTS)
+@pytest.mark.usefixtures("way")
+def test_windows_are_those_of_the_host(name: str, height: int) -> None:
+    A = MATRICES[name]()
+    made, pieces = convert.windows_from_csr(on_device(A), A.shape, height)
+    same_windows(made, WCSR.from_csr(A, height, K16))
+    whole = WindowPieces.of(made.window_row_ptr, 0, deterministic=True)
+    np.testing.assert_array_equal(host(pieces.tasks).view(TASK), whole.tasks)
+
+
+def same_windows(made: Any, expected: WCSR) -> None:
+    np.testing.assert_array_equal(made.window_row_ptr, expected.window_row_ptr)
+    np.testing.assert_array_equal(host(made.window_col_idx), expected.window_col_idx)
+    laid = core_matrices(bfloat16_bits(expected.values))
+    np.testing.assert_array_equal(host(made.values), laid)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("height", convert.HEIGHTS)
 @pytest.mark.parametrize(
     ("limit", "deterministic"), [(None, True), (0, True), (16, True), (512, False)]
 )
@@ -87,10 +134,7 @@ def test_windows_and_pieces_are_those_of_the_host(
         on_device(A), A.shape, height, by_limit, deterministic=deterministic
     )
     expected = WCSR.from_csr(A, height, K16)
-    np.testing.assert_array_equal(made.window_row_ptr, expected.window_row_ptr)
-    np.testing.assert_array_equal(host(made.window_col_idx), expected.window_col_idx)
-    laid = core_matrices(bfloat16_bits(expected.values))
-    np.testing.assert_array_equal(host(made.values), laid)
+    same_windows(made, expected)
     cut = WindowPieces.of(expected.window_row_ptr, limit or 0, deterministic)
     np.testing.assert_array_equal(host(pieces.tasks).view(TASK), cut.tasks)
     for field in ("count", "limit", "slots", "most_pieces"):
@@ -100,16 +144,12 @@ def test_windows_and_pieces_are_those_of_the_host(
 
 
 @pytest.mark.parametrize(
-    ("at_once_bytes", "clear_bytes"),
-    [(convert_run.AT_ONCE_BYTES, convert_run.CLEAR_BYTES), (convert_run.AT_ONCE_BYTES, 0), (0, 0)],
+    "way", ["usual", "zeros by all", "shared", "shared in two launches"], indirect=True
 )
-def test_ten_thousand_conversions_on_two_streams_at_once(
-    at_once_bytes: int, clear_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("way")
+def test_ten_thousand_conversions_on_two_streams_at_once() -> None:
     import cupy
 
-    monkeypatch.setattr(convert_run, "AT_ONCE_BYTES", at_once_bytes)
-    monkeypatch.setattr(convert_run, "CLEAR_BYTES", clear_bytes)
     A = MATRICES["stored-zeros"]()
     expected = WCSR.from_csr(A, 64, K16)
     device = cupy.cuda.Device()

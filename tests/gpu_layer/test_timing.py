@@ -1,12 +1,18 @@
 """The protocol of the timing, with a timer and a clock that need no GPU."""
 
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from asyncsparse_lab.errors import DeviceError, InputError
 from asyncsparse_lab.gpu.timing import (
     CAP_SECONDS,
+    FLUSH_BYTES,
     Ceilings,
+    DelayArguments,
+    DeviceTimer,
     Timing,
     check_floor,
     sample_count,
@@ -97,6 +103,60 @@ def test_no_runs_give_no_timings_and_touch_no_gpu():
 def test_bad_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         timed([1.0], **options)
+
+
+@pytest.fixture
+def on_a_stream():
+    """A DeviceTimer whose stream is a list of what was enqueued; an event lasts 7 us."""
+    stream = []
+    timer = DeviceTimer.__new__(DeviceTimer)
+    timer._arguments = DelayArguments()
+    timer._cupy = SimpleNamespace(
+        cuda=SimpleNamespace(
+            get_current_stream=lambda: stream,
+            get_elapsed_time=lambda start, end: 7e-3 if (start, end) == events else None,
+        )
+    )
+    timer._flush = SimpleNamespace(
+        data=SimpleNamespace(memset_async=lambda value, size, on: on.append(("flush", value, size)))
+    )
+    timer._delay = lambda: stream.append(("delay", timer._arguments.nanoseconds))
+
+    def event(name):
+        return SimpleNamespace(
+            record=lambda on: on.append(name), synchronize=lambda: stream.append(f"wait for {name}")
+        )
+
+    events = (event("start"), event("end"))
+    timer._start, timer._end = events
+    return timer, stream
+
+
+COLD = [("flush", 0, FLUSH_BYTES), ("delay", 100_000), "start", "run", "end", "wait for end"]
+
+
+def test_a_run_that_waits_is_sampled_once_cold_behind_its_delay(on_a_stream):
+    timer, stream = on_a_stream
+
+    def run():
+        stream.append("run")
+        ends = time.perf_counter_ns() + 200_000  # longer than the delay: `sample` would try again
+        while time.perf_counter_ns() < ends:
+            pass
+
+    assert timer.sample_waiting(run, 100_000) == pytest.approx(7.0)
+    assert stream == COLD
+
+
+def test_a_run_that_outlasts_its_delay_on_the_host_is_sampled_again(on_a_stream):
+    timer, stream = on_a_stream
+    elapsed, delay_ns = timer.sample(lambda: stream.append("run"), "cold", 0)
+    assert elapsed == pytest.approx(7.0)
+    assert delay_ns >= 50_000
+    assert stream.count("run") >= 2
+    stream.clear()
+    timer.sample(lambda: stream.append("run"), "warm", 10**9)
+    assert stream == [("delay", 10**9), "run", "start", "run", "end", "wait for end"]
 
 
 CEILINGS = Ceilings(hbm_bytes_per_s=4e12, mma_flops_per_s=8e14)

@@ -13,19 +13,22 @@ import pytest
 from asyncsparse_lab.errors import DeviceError, InputError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
+from asyncsparse_lab.gpu.compile import compile_kernel
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm import convert_kernels
 from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr
 from asyncsparse_lab.spmm.convert_kernels import (
     CLEAR,
-    COUNT,
+    CONVERT,
+    CUT,
     ENTRY,
-    FILL,
+    MOST_ROWS,
     THREADS,
     ConvertArguments,
     Letter,
-    columns_at_once,
     kernel_builds,
+    words_at_once,
+    words_of,
 )
 from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, can_convert, count_tasks
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
@@ -101,7 +104,7 @@ def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> 
     addresses = iter(range(100, 200))
 
     def zeros(count: int, dtype: object) -> SimpleNamespace:
-        return SimpleNamespace(data=SimpleNamespace(ptr=next(addresses)))
+        return SimpleNamespace(data=SimpleNamespace(ptr=next(addresses)), nbytes=4 * count)
 
     def stream(pointer: int, captures: bool = False) -> SimpleNamespace:
         return SimpleNamespace(ptr=pointer, is_capturing=lambda: captures)
@@ -109,7 +112,11 @@ def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> 
     module = SimpleNamespace(zeros=zeros, int32=np.int32)
     monkeypatch.setitem(__import__("sys").modules, "cupy", module)
     monkeypatch.setattr(convert_kernels, "_MEETINGS", {})
-    meetings = convert_kernels.meetings
+    monkeypatch.setattr(convert_kernels, "_MEETING_PLACES", [])
+
+    def meetings(device: int, stream: object, shared_bytes: int = 0) -> int:
+        return convert_kernels.meetings(device, stream, shared_bytes)
+
     first = meetings(0, stream(0))
     assert meetings(0, stream(0)) == first
     assert meetings(1, stream(0)) != first
@@ -119,6 +126,12 @@ def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> 
         assert pool.submit(meetings, 0, stream(2)).result() != own
     with pytest.raises(UnsupportedError, match="a CUDA graph is recorded"):
         meetings(0, stream(3, captures=True))
+    larger = meetings(0, stream(0), 1000)
+    assert larger != first, "windows are shared in memory of zeros, as much as a matrix needs"
+    assert meetings(0, stream(0), 1000) == meetings(0, stream(0)) == larger
+    assert convert_kernels._MEETINGS[0, 0, 0].memory.nbytes >= 1000 + convert_kernels.SHARED_FROM
+    with pytest.raises(UnsupportedError, match="a CUDA graph is recorded"):
+        meetings(0, stream(0, captures=True), 5000)
 
 
 def test_letters_are_used_again_where_they_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,31 +166,31 @@ def test_stored_columns_are_counted_in_32_bits() -> None:
         count_tasks(np.array([0, 2**31]), 0)
 
 
-@pytest.mark.parametrize(
-    ("columns", "at_once"), [(1, 32), (32, 32), (33, 64), (2708, 2720), (900_000, 900_000)]
-)
-def test_columns_are_counted_in_one_pass_where_they_fit(columns: int, at_once: int) -> None:
-    assert columns_at_once(columns, MAX_SHARED_BYTES) == at_once
-
-
-def test_more_columns_take_several_passes() -> None:
-    at_once = columns_at_once(2_100_000, MAX_SHARED_BYTES)
-    assert 2 * at_once < 2_100_000 < 3 * at_once
-    assert at_once % 32 == 0
-    assert at_once // 32 * 8 < MAX_SHARED_BYTES
+@pytest.mark.parametrize(("columns", "words"), [(0, 1), (1, 1), (32, 1), (33, 2), (2708, 85)])
+def test_columns_are_bits_of_whole_words(columns: int, words: int) -> None:
+    assert words_of(columns) == words
 
 
 @pytest.mark.parametrize(
-    ("columns", "shared_bytes"),
-    [(32, 8), (2720, 1024), (900_000, 226_304), (10_000, 4096), (905_216, 226_304)],
+    ("words", "shared_bytes"),
+    [(1, 16), (85, 1024), (28_000, 222_208), (312, 4096), (100_000, 222_208)],
 )
 def test_few_sizes_of_shared_memory_hold_the_bits(
-    columns: int, shared_bytes: int, monkeypatch: pytest.MonkeyPatch
+    words: int, shared_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convert_kernels, "shared_limit", lambda _: MAX_SHARED_BYTES)
-    found = convert_kernels.bits_bytes(columns, 0)
+    found = convert_kernels.bits_bytes(words, 0)
     assert found == shared_bytes
-    assert columns // 32 * 8 <= found
+    assert words_at_once(found) >= min(words, 27_775), "all, or as many as there is room for"
+    assert 8 * words_at_once(found) + 4 <= found
+
+
+def test_the_kernel_leaves_the_shared_memory_that_its_bits_take() -> None:
+    (build,) = kernel_builds()
+    artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
+    used = re.search(r"(\d+) bytes smem", artifact.log)
+    assert used is not None
+    assert int(used[1]) <= convert_kernels._STATIC_BYTES
 
 
 def test_arrays_of_the_host_or_of_64_bits_are_left_to_the_host() -> None:
@@ -210,8 +223,11 @@ def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
     assert size is not None
     assert ctypes.sizeof(ConvertArguments) == int(size[1])
     source = (kernels / "convert.cu").read_text()
-    assert f"THREADS = {THREADS};" in source
-    assert f"enum Phase : int32_t {{ COUNT = {COUNT}, FILL = {FILL}, CLEAR = {CLEAR} }};" in header
+    share = (kernels / "include" / "convert_share.cuh").read_text()
+    assert f"THREADS = {THREADS};" in share
+    assert f"MOST_ROWS = {MOST_ROWS};" in share
+    phases = f"CONVERT = {CONVERT}, CLEAR = {CLEAR}, CUT = {CUT}"
+    assert f"enum Phase : int32_t {{ {phases} }};" in header
     entries = re.findall(r"^\s+(convert_\w+)\(const __grid_constant__", source, re.MULTILINE)
     assert entries == [ENTRY]
     assert [build.entry for build in kernel_builds()] == entries

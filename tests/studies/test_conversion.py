@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from scipy.sparse import csr_array
 
 from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
-from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.studies import conversion, conversion_figures
-from asyncsparse_lab.studies.base import Case
+from asyncsparse_lab.studies.base import Case, Missing
+from asyncsparse_lab.studies.conversion import Conversion
 
 from .conftest import timed
 
@@ -23,6 +22,8 @@ CASES = [Case(name, name, 512) for name in ("power", "luxembourg_osm", "memplus"
 NNZ = {"power": 10_000, "luxembourg_osm": 4_000_000, "memplus": 50_000}
 PRODUCT_US = {"power": 10.0, "luxembourg_osm": 200.0, "memplus": 60.0}
 CSR_US = {"power": 16.0, "luxembourg_osm": 700.0, "memplus": 20.0}
+FIXED_US = {("gpu", "events"): 20.0, ("gpu", "wall"): 40.0, ("host", "wall"): 4000.0}
+"""What a conversion of few entries takes."""
 KERNELS = {("bcsr", 64): ("bcsr-overlap", {}), **{
     ("wcsr", height): ("wcsr-pipelined", {"window": height}) for height in conversion.HEIGHTS
 }}  # fmt: skip
@@ -38,12 +39,13 @@ def spmm(case: Case, backend: str, variant: str, us: float, params: dict[str, An
     )  # fmt: skip
 
 
-def converted(case: Case, one: conversion.Conversion) -> Record:
-    us = (40.0 if one.where == "gpu" else 4000.0) + NNZ[case.name] / 1e5
+def converted(case: Case, one: Conversion) -> Record:
+    us = FIXED_US[one.where, one.clock] + NNZ[case.name] / 1e5
     return Record(
         study="conversion", case=case.name, run="20260101T000000Z-0000", op="convert", role="ours",
         backend="asyncsparse", variant=one.variant, matrix=case.matrix, m=5000, k=5000,
-        nnz=NNZ[case.name], dtype_in="bfloat16", clock="wall", params=one.params,
+        nnz=NNZ[case.name], dtype_in="bfloat16", clock=one.clock, params=one.params,
+        l2="cold" if one.clock == "events" else None,
         **(timed(us) | {"result": {"stored": 10, "bytes": 1000, "fill_ratio": 0.1,
                                    "one_entry_us": 36.2}}),
     )  # fmt: skip
@@ -65,9 +67,13 @@ def frame() -> Any:
 def test_pictures_and_tables(frame: Any, draw_in_theme: Callable[..., dict[str, Any]]) -> None:
     items = draw_in_theme(conversion, frame, claims_frame("conversion"))
     ours = items["cost"].data.set_index("code")
-    assert ours.loc["BCSR 64, GPU", "median"] == pytest.approx(40.5 / 60.0)
+    assert ours.loc["BCSR 64, GPU", "median"] == pytest.approx(20.5 / 60.0)
+    assert ours.loc["BCSR 64, GPU, host's clock", "median"] == pytest.approx(40.5 / 60.0)
     assert ours.loc["WCSR 256, host", "most"] == pytest.approx(4000.1 / 10.0)
-    assert (ours["kind"] == "ours").sum() == 8
+    sizes = ("BCSR 64", "WCSR 64", "WCSR 128", "WCSR 256")
+    ways = ("GPU", "GPU, host's clock", "host")
+    in_order = [f"{size}, {way}" for way in ways for size in sizes]
+    assert ours.index[ours["kind"] == "ours"].tolist() == in_order
     peers = ours[ours["kind"] == "peer"]
     assert "cuSPARSE CSR_ALG2" not in peers.index
     assert peers["median"].gt(0).all()
@@ -75,18 +81,92 @@ def test_pictures_and_tables(frame: Any, draw_in_theme: Callable[..., dict[str, 
     assert set(peers["matrices"]) <= {1, 2, 3}, "of ours alone"
     table = items["formats"].data
     assert len(table) == 4
-    # 40.1 us of 10, 80 us of 200, 40.5 us of 60
-    assert table["products, GPU (most)"].to_numpy() == pytest.approx(4.01)
-    assert (table["share within 5 products, %"] == 100.0).all()
-    assert (table["GPU, one entry, us"] == 36.2).all()
-    # 40.1 and 40.5 us are within 36.2 / 0.9 and above; in 3 us products none is within five.
+    assert (table["matrices"] == 3).all()
+    # By the host's clock 40.1 us of 10, 80 us of 200, 40.5 us of 60; on the stream 20 us less.
+    assert table["GPU on the stream, us (median)"].to_numpy() == pytest.approx(20.5)
+    assert table["GPU by the host's clock, us (median)"].to_numpy() == pytest.approx(40.5)
+    assert table["products on the stream (most)"].to_numpy() == pytest.approx(2.01)
+    assert table["products on the stream (median)"].to_numpy() == pytest.approx(20.5 / 60)
+    assert table["products by the host's clock (most)"].to_numpy() == pytest.approx(4.01)
+    assert (table["share within 5 products on the stream, %"] == 100.0).all()
+    assert (table["share within 5 products by the host's clock, %"] == 100.0).all()
+    assert (table["GPU by the host's clock, one entry, us"] == 36.2).all()
+    speedups = [4000.1 / 40.1, 4040 / 80, 4000.5 / 40.5]
+    assert table["host / GPU (geometric mean)"].to_numpy() == pytest.approx(
+        np.prod(speedups) ** (1 / 3)
+    )
+    assert set(items["scaling"].data["name"]) == {
+        f"{size}, {way}" for size in sizes[:2] for way in ways
+    }
+
+
+def test_shares_are_counted_by_each_clock(frame: Any) -> None:
+    # In 8.05 us products 20.1, 20.5 and 60 us are 2.5, 2.5, 7.5; 40.1, 40.5 and 80 us 4.98, 5.03,
+    # 9.9.  At 36.2 / 0.9 = 40.2 us is the floor.
+    slow = frame.assign(median_us=frame["median_us"].where(frame["op"] == "convert", 8.05))
+    table = conversion_figures.formats(conversion_figures.conversions(slow, [], "")).data
+    on_the_stream = table["share within 5 products on the stream, %"].to_numpy()
+    assert on_the_stream == pytest.approx(200 / 3)
+    by_the_host = table["share within 5 products by the host's clock, %"].to_numpy()
+    assert by_the_host == pytest.approx(100 / 3)
+    # In 3 us products only 40.1 us is at the floor, and none within five.
     slow = frame.assign(median_us=frame["median_us"].where(frame["op"] == "convert", 3.0))
     table = conversion_figures.formats(conversion_figures.conversions(slow, [], "")).data
-    assert (table["share within 5 products, %"] == 0.0).all()
+    assert (table["share within 5 products by the host's clock, %"] == 0.0).all()
     assert table["share there, or at that floor, %"].to_numpy() == pytest.approx(100 / 3)
-    assert set(items["scaling"].data["name"]) == {
-        "BCSR 64, GPU", "BCSR 64, host", "WCSR 64, GPU", "WCSR 64, host"
-    }  # fmt: skip
+
+
+def test_formats_compare_the_same_matrices_by_all_clocks(frame: Any) -> None:
+    lacks = (frame["matrix"] == "luxembourg_osm") & (frame["clock"] == "events")
+    some = frame[~(lacks & (frame["op"] == "convert"))]
+    table = conversion_figures.formats(conversion_figures.conversions(some, [], "")).data
+    assert (table["matrices"] == 2).all()
+    assert table["GPU by the host's clock, us (median)"].to_numpy() == pytest.approx(40.3)
+
+
+def test_old_records_without_the_stream_are_drawn(
+    frame: Any, draw_in_theme: Callable[..., dict[str, Any]]
+) -> None:
+    old = frame[(frame["op"] != "convert") | (frame["clock"] == "wall")]
+    items = draw_in_theme(conversion, old, claims_frame("conversion"))
+    assert items["slowest"] == Missing("asyncsparse measure conversion")
+    ours = items["cost"].data
+    assert (ours["kind"] == "ours").sum() == 8
+    assert not ours["code"].str.endswith("GPU").any(), "that would be on the stream"
+    table = items["formats"].data
+    assert table["products on the stream (most)"].isna().all()
+    assert table["products by the host's clock (most)"].to_numpy() == pytest.approx(4.01)
+    same = draw_in_theme(conversion, frame, claims_frame("conversion"))["break_even"].data
+    assert items["break_even"].data.equals(same), "the host's clock alone"
+
+
+def test_the_slowest_are_those_on_the_stream_with_most_products(
+    frame: Any, draw_in_theme: Callable[..., dict[str, Any]]
+) -> None:
+    # By the host's clock and on the host others are slowest.
+    is_one = (frame["matrix"] == "memplus") & (frame["params.window"] == 128)
+    is_one &= frame["clock"] == "events"
+    worse = frame.assign(
+        median_us=frame["median_us"].mask(is_one & (frame["op"] == "convert"), 180.0)
+    )
+    items = draw_in_theme(conversion, worse, claims_frame("conversion"))
+    table = items["slowest"].data
+    assert len(table) == 12, "three matrices in four formats"
+    first = table.iloc[0]
+    assert (first["matrix"], first["format"], first["block or height"]) == ("memplus", "WCSR", 128)
+    assert first["products"] == pytest.approx(3.0)
+    assert first["GPU on the stream, us"] == 180.0
+    assert first["GPU by the host's clock, us"] == pytest.approx(40.5)
+    assert first["product, us"] == 60.0
+    assert (first["non-zeros"], first["stored bytes"]) == (50_000, 1000)
+    assert table["products"].is_monotonic_decreasing
+    assert table["matrix"].tolist()[1:5] == ["power"] * 4
+    rows = conversion_figures.conversions(worse, [], "")
+    again = rows.assign(case=rows["case"] + "-b", matrix=rows["matrix"] + "-b")
+    many = pd.concat([rows, again], ignore_index=True)
+    shown = conversion_figures.slowest(many)
+    assert not isinstance(shown, Missing)
+    assert len(shown.data) == conversion_figures.SLOWEST
 
 
 def test_a_conversion_has_paid_after_what_it_took_over_what_it_saves(
@@ -106,7 +186,8 @@ def test_a_conversion_has_paid_after_what_it_took_over_what_it_saves(
 def test_only_the_wanted_matrices(frame: Any) -> None:
     rows = conversion_figures.conversions(frame, ["luxembourg_osm"], "")
     assert set(rows["matrix"]) == {"luxembourg_osm"}
-    assert len(rows) == 8
+    assert len(rows) == 12
+    assert rows.groupby(["where", "clock"]).size().to_dict() == dict.fromkeys(FIXED_US, 4)
 
 
 def test_cases_leave_small_matrices_out_and_are_named_once() -> None:
@@ -123,37 +204,3 @@ def test_each_height_has_a_kernel_that_reads_it() -> None:
     builds = conversion.kernel_builds()
     assert len(builds[conversion.WINDOWS_KERNEL]) == len(conversion.HEIGHTS)
     assert {build.source for build in builds["wcsr"]} == {"convert.cu"}
-
-
-@dataclass
-class Arrays:
-    values: Any
-    window_row_ptr: Any
-
-
-def test_arrays_are_compared_bit_for_bit() -> None:
-    first = Arrays(np.arange(4, dtype=np.uint16), np.array([0, 4]))
-    other = Arrays(np.arange(4, dtype=np.uint16), np.array([0, 5]))
-    fields = ("values", "window_row_ptr")
-    assert conversion.different(first, first, fields) == []
-    assert conversion.different(first, other, fields) == ["window_row_ptr"]
-    short = Arrays(np.arange(3, dtype=np.uint16), np.array([0, 4]))
-    assert conversion.different(first, short, fields) == ["values"]
-    wide = Arrays(np.arange(4, dtype=np.int32), np.array([0, 4]))
-    assert conversion.different(first, wide, fields) == ["values"]
-
-
-@pytest.mark.parametrize("where", ["host", "gpu"])
-def test_a_record_says_what_was_converted_where(where: str) -> None:
-    A = csr_array(np.eye(130, dtype=np.float32))
-    product = Product.random(A, 8, xp=np)
-    one = conversion.Conversion("wcsr", 128, where)
-    record = conversion._record(CASES[0], product, one, [3.0, 1.0, 2.0], "passed", None, [0.5])
-    assert record.op == "convert"
-    assert record.median_us == 2.0
-    assert record.params == {"window": 128, "where": where}
-    assert record.result["stored"] == 128 + 16
-    assert record.result["one_entry_us"] == 0.5
-    assert (record.kernel_hash is not None) == (where == "gpu")
-    failed = conversion._record(CASES[0], product, one, [1.0], "wrong", "differ", [])
-    assert failed.median_us is None
