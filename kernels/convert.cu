@@ -45,28 +45,28 @@ __device__ __forceinline__ Number sum_before(Number value, Number& total) {
   return before + through - value;
 }
 
-// The sums of all windows' columns, by one thread block.
+// The sums of all windows' columns, by one thread block; neighbours write to neighbours, since what
+// the host gets crosses PCIe.
 __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
-  const int32_t part = (g.windows + THREADS - 1) / THREADS;
-  const int32_t first = threadIdx.x * part;
-  const int32_t last = first + part < g.windows ? first + part : g.windows;
-  int64_t own = 0;
-#pragma unroll 4
-  for (int32_t window = first; window < last; ++window) own += padded(g, g.counts[window]);
-  int64_t total;
-  int64_t before = sum_before(own, total);
-#pragma unroll 4
-  for (int32_t window = first; window < last; ++window) {
-    g.pointer[window] = before;
-    before += padded(g, g.counts[window]);
+  const auto write = [&](int32_t window, int64_t columns_before) {
+    g.pointer[window] = columns_before;
+    if (g.letter != nullptr) g.letter[1 + window] = columns_before;
+  };
+  int64_t before = 0;
+  for (int32_t first = 0; first < g.windows; first += THREADS) {
+    const int32_t window = first + threadIdx.x;
+    const bool is_there = window < g.windows;
+    int64_t total;
+    const int64_t own = is_there ? padded(g, g.counts[window]) : 0;
+    const int64_t in_round = sum_before(own, total);
+    if (is_there) write(window, before + in_round);
+    before += total;
   }
-  if (threadIdx.x == 0) g.pointer[g.windows] = total;
+  if (threadIdx.x == 0) write(g.windows, before);
 }
 
-// The same to the host, by the same block: neighbours together, since each write crosses PCIe.
-__device__ __forceinline__ void write_letter(const ConvertArguments& g) {
-  for (int32_t window = threadIdx.x; window <= g.windows; window += THREADS)
-    g.letter[1 + window] = g.pointer[window];
+// Tells the host that the sums are there, by the same block.
+__device__ __forceinline__ void send_letter(const ConvertArguments& g) {
   __threadfence_system();
   __syncthreads();
   if (threadIdx.x == 0) *static_cast<volatile int64_t*>(g.letter) = g.ticket;
@@ -362,7 +362,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (meetings.arrive()) {
     write_pointer(g);
     meetings.let_go();
-    if (g.letter != nullptr) write_letter(g);
+    if (g.letter != nullptr) send_letter(g);
   } else {
     meetings.wait();
   }

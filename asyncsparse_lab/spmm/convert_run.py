@@ -153,11 +153,12 @@ def count_tasks(window_row_ptr: Any, max_cols_per_task: int) -> TaskCounts:
     windows = len(window_row_ptr) - 1
     if not max_cols_per_task:
         return TaskCounts(windows, 0, 0, 1)
-    pieces = np.maximum(-(-np.diff(window_row_ptr) // max_cols_per_task), 1)
-    split = pieces[pieces > 1]
-    whole = windows - len(split)
-    of_split = int(split.sum())
-    return TaskCounts(whole + of_split, len(split), of_split, int(pieces.max(initial=1)))
+    columns = np.diff(window_row_ptr)
+    # Few are split, and each operation of NumPy takes as long as the conversion of many entries.
+    split = columns[columns > max_cols_per_task].tolist()
+    pieces = [-(-count // max_cols_per_task) for count in split]
+    of_split = sum(pieces)
+    return TaskCounts(windows - len(split) + of_split, len(split), of_split, max(pieces, default=1))
 
 
 def can_convert(csr: DeviceCsr) -> bool:
@@ -187,6 +188,10 @@ class Conversion:
     counts : TaskCounts
     columns_per_task : int
         At which windows were cut; 0: nowhere.
+    starts : int64 array, windows + 1
+        First stored column of each window and the end, on the host, once it is settled.
+    stored : int
+        Stored columns, padding included.
 
     Raises
     ------
@@ -195,8 +200,8 @@ class Conversion:
     """
 
     __slots__ = ("_arguments", "_index", "_kernel", "_leading", "_letter", "_memory", "_small",
-                 "_split", "_starts", "_status", "_task_memory", "_tasks", "columns_per_task",
-                 "counts", "layout")  # fmt: skip
+                 "_split", "_status", "_task_memory", "_tasks", "columns_per_task", "counts",
+                 "layout", "starts", "stored")  # fmt: skip
 
     def __init__(
         self,
@@ -227,7 +232,6 @@ class Conversion:
             shared = 0
         met = meetings(device, stream, shared)
 
-        self._starts: Any = None
         self.counts = TaskCounts(windows, 0, 0, 1)
         self.columns_per_task = 0
         counts_from = 8 * (windows + 1)
@@ -280,6 +284,9 @@ class Conversion:
         bool
             Whether there are other tasks than before.
         """
+        self.starts = self._letter.read(self._arguments.windows, self._status)
+        give_letter(self._letter)
+        self.stored = int(self.starts[-1])
         columns = limit(self.starts) if limit else 0
         fits = self.stored <= self._arguments.capacity
         if fits and not columns:
@@ -295,21 +302,8 @@ class Conversion:
         self._launch(CUT if fits else CONVERT)
         return columns > 0
 
-    @property
-    def starts(self) -> Any:
-        """First stored column of each window and the end: int64, on the host."""
-        if self._starts is None:
-            self._starts = self._letter.read(self._arguments.windows, self._status)
-            give_letter(self._letter)
-        return self._starts
-
-    @property
-    def stored(self) -> int:
-        """Stored columns, padding included."""
-        return int(self.starts[-1])
-
     def pointer(self) -> Any:
-        """Return the same on the device."""
+        """Return the first stored column of each window and the end, on the device."""
         return _array(self._small, (len(self.starts),), _INT64)
 
     def values(self, *shape: int) -> Any:
@@ -318,7 +312,7 @@ class Conversion:
 
     def column_index(self) -> Any:
         """Return the column of A of each stored column, -1 for padding."""
-        return _array(self._memory + self._index, (self.stored,), _INT32)
+        return _array(self._index, (self.stored,), _INT32)
 
     def tasks(self) -> Any:
         """Return the bytes of the tasks, longest first."""
@@ -351,11 +345,12 @@ class Conversion:
     def _allocate(self, columns: int) -> None:
         """Allocate memory for so many stored columns."""
         layout, arguments = self.layout, self._arguments
-        self._index = _aligned(columns * layout.column_bytes)
-        self._memory = _device_memory(self._index + _INDEX_BYTES * columns, layout.what)
+        values = _aligned(columns * layout.column_bytes)
+        self._memory = _device_memory(values + _INDEX_BYTES * columns, layout.what)
+        self._index = self._memory + values
         arguments.capacity = columns
         arguments.stored = self._memory.ptr
-        arguments.column_index = self._memory.ptr + self._index
+        arguments.column_index = self._index.ptr
 
     def _launch(self, phases: int) -> None:
         self._arguments.phases = phases

@@ -58,6 +58,8 @@ WINDOWS_KERNEL: Final = "wcsr-pipelined"
 CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
 """What multiplies CSR as it is, ours and cuSPARSE's."""
 REPEATS: Final = 11
+MOMENTS: Final = 3
+"""At each of which a conversion on the GPU is repeated so often."""
 HOST_REPEATS: Final = 3
 SLOWEST_ENTRIES: Final = 5e6
 """Entries that the host converts in a second, for the prediction of a case's time."""
@@ -226,10 +228,10 @@ def _converted(case: Case, product: Product) -> list[Record]:
     nothing = Product.random(one_entry, 1)
     for conversion in conversions():
         on_host = conversion.where == "host"
-        repeats = HOST_REPEATS if on_host else REPEATS
+        often = {"repeats": HOST_REPEATS} if on_host else {"repeats": REPEATS, "moments": MOMENTS}
         made: Any = None  # that of the conversion before leaves its memory to this one
         try:
-            made, samples = timed(conversion.function(product), repeats, conversion.clock)
+            made, samples = timed(conversion.function(product), clock=conversion.clock, **often)
         except MemoryLimitError as error:
             records.append(_record(case, product, conversion, [], "oom", str(error), []))
             if on_host:
@@ -242,7 +244,7 @@ def _converted(case: Case, product: Product) -> list[Record]:
             wrong = different(made, expected, conversion.fields)
             if wrong:
                 status, reason = "wrong", f"{', '.join(wrong)} differ from the host's"
-        least = timed(conversion.function(nothing), repeats, conversion.clock)[1]
+        least = timed(conversion.function(nothing), clock=conversion.clock, **often)[1]
         records.append(_record(case, product, conversion, samples, status, reason, least))
     return records
 

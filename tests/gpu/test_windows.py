@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from asyncsparse_lab.spmm.builds import pipelined_builds
-from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
+from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, random_matrix
 from asyncsparse_lab.spmm.orders import AS_STORED, SIMILARITY
 from asyncsparse_lab.spmm.product import Product, poison
 from asyncsparse_lab.spmm.run import Ours
 from asyncsparse_lab.spmm.variants import OUTPUT_TYPES, VARIANTS, Variant
 from asyncsparse_lab.spmm.verify import compare_launches, verify_build
+from asyncsparse_lab.spmm.windows import WindowPieces
 
 pytestmark = pytest.mark.gpu
 
@@ -77,3 +78,14 @@ def test_c_is_written_where_its_rows_are_not_aligned() -> None:
         assert truth.relative_error(out) <= truth.err_bound("bfloat16")
         outside = cupy.concatenate([memory[:, :first], memory[:, first + 200 :]], axis=1)
         assert bool((outside == memory.dtype.type(0x7FC0)).all()), "written beyond C"
+
+
+def test_tasks_come_with_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_on_the_host(*_: object) -> None:
+        raise AssertionError("the conversion on the GPU has cut them already")
+
+    monkeypatch.setattr(WindowPieces, "of", cut_on_the_host)
+    kernel = PIPELINED.with_options(max_cols_per_task=64)
+    prepared = Ours(kernel).prepare(Product.random(random_matrix(200, 500, 0.3, seed=7), 64))
+    assert prepared.params["columns_per_task"] == 64
+    prepared.run()

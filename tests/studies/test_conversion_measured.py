@@ -149,6 +149,11 @@ def test_a_long_conversion_is_not_repeated(gpu: MadeUpGpu, times: list[float]) -
     assert gpu.times == [1.0]
 
 
+def test_each_moment_has_a_call_that_does_not_count(gpu: MadeUpGpu) -> None:
+    gpu.times = [900.0, 1.0, 2.0, 800.0, 3.0, 4.0]
+    assert conversion_clocks.timed(gpu.convert, 2, "events", 2)[1] == [1.0, 2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("clock", ["wall", "events"])
 def test_a_result_is_freed_before_the_next_call(gpu: MadeUpGpu, clock: str) -> None:
     alive: list[int] = []
@@ -256,12 +261,12 @@ def test_each_clock_has_a_record_and_each_result_is_compared(
     timed_by: list[tuple[str, str, int]] = []
 
     def timed_once(
-        one: tuple[Conversion, Any], repeats: int, clock: str
+        one: tuple[Conversion, Any], repeats: int, clock: str, moments: int = 1
     ) -> tuple[Any, list[float]]:
         (made_by, converts) = one
         if converts is not product:  # a matrix of one entry
             return None, [{"wall": 2.0, "events": 1.0}[clock]]
-        timed_by.append((made_by.where, clock, repeats))
+        timed_by.append((made_by.where, clock, repeats * moments))
         is_on_gpu = made_by.where == "gpu"
         is_too_much = is_on_gpu or made_by.size > 64
         if is_too_much and broken == ("memory of the GPU" if is_on_gpu else "memory of the host"):
@@ -274,7 +279,7 @@ def test_each_clock_has_a_record_and_each_result_is_compared(
     monkeypatch.setattr(conversion, "timed", timed_once)
     records = conversion._converted(CASE, product)
     assert [record.status for record in records] == statuses
-    assert timed_by == [("host", "wall", 3), ("gpu", "wall", 11), ("gpu", "events", 11)] * 4
+    assert timed_by == [("host", "wall", 3), ("gpu", "wall", 33), ("gpu", "events", 33)] * 4
     assert len({record.identity() for record in records}) == 12
     for record in records:
         if record.status == "passed":
