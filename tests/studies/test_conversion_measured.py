@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import MemoryLimitError
 from asyncsparse_lab.records import Record, stale
+from asyncsparse_lab.records.record import MAX_SAMPLES
 from asyncsparse_lab.spmm import convert, convert_kernels, convert_run
 from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.conversion_hash import conversion_hash
@@ -279,9 +280,13 @@ def test_each_clock_has_a_record_and_each_result_is_compared(
     monkeypatch.setattr(conversion, "timed", timed_once)
     records = conversion._converted(CASE, product)
     assert [record.status for record in records] == statuses
-    assert timed_by == [("host", "wall", 3), ("gpu", "wall", 33), ("gpu", "events", 33)] * 4
+    assert timed_by == [("host", "wall", 3), ("gpu", "wall", 30), ("gpu", "events", 30)] * 4
     assert len({record.identity() for record in records}) == 12
     for record in records:
         if record.status == "passed":
             times = (record.median_us, record.result["one_entry_us"])
             assert times == ((20.0, 1.0) if record.clock == "events" else (30.0, 2.0))
+
+
+def test_a_record_keeps_all_samples() -> None:
+    assert conversion.REPEATS * conversion.MOMENTS <= MAX_SAMPLES
