@@ -355,6 +355,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const bool is_clear = (g.phases & CLEAR) != 0;
   if (is_clear) clear(g, g.capacity);
   const Share share = share_of_block(g);
+  prefetch(g, share);
   const bool is_counted =  // with the bits still there
       for_groups(g, share, false, group, bits, [&](const Extent& extent, int32_t pass) {
         count_columns(g, group, extent, pass, bits);

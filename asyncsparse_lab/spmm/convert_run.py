@@ -199,9 +199,9 @@ class Conversion:
         As the conversions of :mod:`asyncsparse_lab.spmm.convert`.
     """
 
-    __slots__ = ("_arguments", "_index", "_kernel", "_leading", "_letter", "_memory", "_small",
-                 "_split", "_status", "_task_memory", "_tasks", "columns_per_task", "counts",
-                 "layout", "starts", "stored")  # fmt: skip
+    __slots__ = ("_arguments", "_index", "_kernel", "_leading", "_letter", "_memory", "_ndarray",
+                 "_small", "_split", "_status", "_task_memory", "_tasks", "columns_per_task",
+                 "counts", "layout", "starts", "stored")  # fmt: skip
 
     def __init__(
         self,
@@ -215,6 +215,7 @@ class Conversion:
         import cupy
 
         self.layout = layout
+        self._ndarray = cupy.ndarray
         stream = cupy.cuda.get_current_stream()
         self._status = partial(cupy.cuda.runtime.streamQuery, stream.ptr)
         (m, k), entries, device = shape, csr.indices.size, cupy.cuda.runtime.getDevice()
@@ -304,29 +305,29 @@ class Conversion:
 
     def pointer(self) -> Any:
         """Return the first stored column of each window and the end, on the device."""
-        return _array(self._small, (len(self.starts),), _INT64)
+        return self._ndarray((len(self.starts),), _INT64, self._small)
 
     def values(self, *shape: int) -> Any:
         """Return the 16-bit patterns of the stored values."""
-        return _array(self._memory, shape, _BITS)
+        return self._ndarray(shape, _BITS, self._memory)
 
     def column_index(self) -> Any:
         """Return the column of A of each stored column, -1 for padding."""
-        return _array(self._index, (self.stored,), _INT32)
+        return self._ndarray((self.stored,), _INT32, self._index)
 
     def tasks(self) -> Any:
         """Return the bytes of the tasks, longest first."""
         size = self.layout.task_bytes * self.counts.tasks
-        return _array(self._task_memory + self._tasks, (size,), _BYTE)
+        return self._ndarray((size,), _BYTE, self._task_memory + self._tasks)
 
     def leading_indices(self) -> Any:
         """Return the columns of A of each task's first stored columns."""
         shape = (self.counts.tasks, LEADING)
-        return _array(self._task_memory + self._leading, shape, _INT32)
+        return self._ndarray(shape, _INT32, self._task_memory + self._leading)
 
     def split_windows(self) -> Any:
         """Return the windows of several tasks."""
-        return _array(self._task_memory + self._split, (self.counts.split,), _INT32)
+        return self._ndarray((self.counts.split,), _INT32, self._task_memory + self._split)
 
     def _place_tasks(self, behind: int) -> int:
         """Place what tasks take in a chunk of memory, and return its end."""
@@ -359,12 +360,6 @@ class Conversion:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNED) * _ALIGNED
-
-
-def _array(memory: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    import cupy
-
-    return cupy.ndarray(shape, dtype, memory)
 
 
 def _device_memory(size: int, what: str) -> Any:

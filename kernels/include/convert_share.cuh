@@ -85,6 +85,15 @@ __device__ __forceinline__ Share share_of_block(const ConvertArguments& g) {
   return share;
 }
 
+// The first entries are on their way to L2 while it is found how the windows lie.
+__device__ __forceinline__ void prefetch(const ConvertArguments& g, const Share& share) {
+  constexpr int LINE = 128 / sizeof(int32_t);
+  const uint32_t entry = share.first_entry + threadIdx.x * LINE;
+  if (entry >= static_cast<uint32_t>(share.end_entry)) return;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(g.indices + entry));
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(g.values + entry));
+}
+
 // The columns of a window that have bits.
 struct alignas(16) Span {
   uint32_t low;      // the first of them, of A's
