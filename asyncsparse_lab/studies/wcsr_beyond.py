@@ -58,7 +58,7 @@ SEARCHED: Final = 4
 fastest with rows as stored."""
 NEAR: Final = 5
 """Places ahead from which one of another tile is drawn."""
-LIMITS: Final = (0, 512, 768, 1024)
+LIMITS: Final = (0, 512, 768, 1024, 1536)
 """Columns at which the windows of these are cut."""
 SEARCH_SECONDS: Final = 0.015
 """For each configuration of the search."""
