@@ -13,6 +13,7 @@ from asyncsparse_lab.studies import style
 from asyncsparse_lab.studies.base import Drawing, Missing, Table
 from asyncsparse_lab.studies.conversion import BLOCKS_KERNEL, CSR_KERNELS, WINDOWS_KERNEL, N
 from asyncsparse_lab.studies.conversion_clocks import DELAY_NS
+from asyncsparse_lab.studies.rooflines import ceilings_for
 from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
 GOAL: Final = 5.0
@@ -39,6 +40,13 @@ BY_THE_HOST: Final = (
     "latency; L2 as the call before left it"
 )
 """What the two clocks include, for captions."""
+THE_FLOOR: Final = (
+    "what a matrix with one entry takes by that clock, then the bytes of CSR and of the format at "
+    "the measured rate of HBM"
+)
+FLOOR_SHARE: Final = "floor, % of the time on the stream (median)"
+_CSR_ENTRY_BYTES: Final = 6  # a column and a 16-bit value
+_CSR_ROW_BYTES: Final = 4
 _QUARTILES: Final = ("least", "q1", "median", "q3", "most")
 _HOST_MARKERS: Final = {"bcsr": "x", "wcsr": "+"}
 
@@ -47,8 +55,9 @@ def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.Da
     """Return a row a conversion and a clock, with the product that it is for and the best on CSR.
 
     Columns, beside those of the records, of which ``clock`` is one: ``where``, ``size``, ``name``
-    (for figures), ``product_us``, ``csr_us`` (NaN where there is none), ``csr`` (who that is) and
-    ``products``, the conversion in units of the product.
+    (for figures), ``product_us``, ``csr_us`` (NaN where there is none), ``csr`` (who that is),
+    ``products``, the conversion in units of the product, and ``floor_us``, what one entry takes and
+    then the bytes of CSR and of the format at the rate of HBM (NaN where that was not measured).
     """
     rows = rows_of_one_gpu(frame, gpu)
     rows = rows[rows["status"] == "passed"]
@@ -88,6 +97,11 @@ def conversions(frame: pd.DataFrame, matrices: Sequence[str], gpu: str) -> pd.Da
     ]
     found["csr"] = found["case"].map(dict(zip(best.index, names, strict=True)))
     found["products"] = found["median_us"] / found["product_us"]
+    ceilings = ceilings_for(rows)
+    csr_bytes = _CSR_ENTRY_BYTES * found["nnz"] + _CSR_ROW_BYTES * (found["m"] + 1)
+    moved_bytes = (csr_bytes + found["result.bytes"]).astype(float)
+    hbm_bytes_per_us = 1e-6 * ceilings.hbm_bytes_per_s if ceilings else np.nan
+    found["floor_us"] = found["result.one_entry_us"] + moved_bytes / hbm_bytes_per_us
     # On the GPU before the host, and there on the stream before the host's clock.
     order = ["where", "clock", "variant", "size", "nnz"]
     return found.sort_values(order).reset_index(drop=True)
@@ -210,6 +224,7 @@ def formats(rows: pd.DataFrame) -> Table:
                 "GPU by the host's clock, us (median)": gpu["median_us"].median(),
                 "host, us (median)": host["median_us"].median(),
                 "host / GPU (geometric mean)": float(np.exp(np.log(speedup).mean())),
+                FLOOR_SHARE: 100 * (stream["floor_us"] / stream["median_us"]).median(),
                 "products on the stream (median)": stream["products"].median(),
                 "products on the stream (most)": stream["products"].max(),
                 f"{within} on the stream, %": _percent(stream["products"] <= GOAL),
@@ -224,7 +239,8 @@ def formats(rows: pd.DataFrame) -> Table:
     return Table(
         pd.DataFrame(lines),
         f"Conversions by format, also in units of a product at N = {N} of the kernel that reads "
-        f"the format (events, cold L2). On the stream: {ON_THE_STREAM}. By the host's clock, as "
+        f"the format (events, cold L2). On the stream: {ON_THE_STREAM}. Its floor: {THE_FLOOR}. "
+        "By the host's clock, as "
         f"those on the host and both of host / GPU: {BY_THE_HOST}. 'At that floor' is what takes "
         f"by the host's clock at most 1 / {REACHED:g} of what a matrix with one entry takes.",
     )
@@ -269,6 +285,7 @@ def slowest(rows: pd.DataFrame) -> Table | Missing:
             "stored bytes": found["result.bytes"].astype(int),
             "GPU on the stream, us": found["median_us"],
             "GPU by the host's clock, us": found["waited_us"],
+            "floor on the stream, us": found["floor_us"],
             "product, us": found["product_us"],
             "products": found["products"],
         }
@@ -277,7 +294,7 @@ def slowest(rows: pd.DataFrame) -> Table | Missing:
         data.reset_index(drop=True),
         f"The {len(data)} conversions on the stream that take most products at N = {N} of the "
         "kernel that reads the format, both by events with cold L2: the worst of all matrices and "
-        "formats.",
+        f"formats. The floor: {THE_FLOOR}.",
     )
 
 

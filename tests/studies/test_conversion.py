@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.records import Record
 from asyncsparse_lab.records.frame import frame_of
 from asyncsparse_lab.studies import conversion, conversion_figures
-from asyncsparse_lab.studies.base import Case, Missing
+from asyncsparse_lab.studies.base import Case, Missing, Table
 from asyncsparse_lab.studies.conversion import Conversion
 
 from .conftest import timed
@@ -167,6 +168,24 @@ def test_the_slowest_are_those_on_the_stream_with_most_products(
     shown = conversion_figures.slowest(many)
     assert not isinstance(shown, Missing)
     assert len(shown.data) == conversion_figures.SLOWEST
+
+
+def test_the_floor_is_one_entry_and_the_bytes_at_the_rate_of_hbm(
+    frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ceilings = SimpleNamespace(hbm_bytes_per_s=1e9)
+    monkeypatch.setattr(conversion_figures, "ceilings_for", lambda _: ceilings)
+    rows = conversion_figures.conversions(frame, ["memplus"], "")
+    row = rows[rows["clock"] == "events"].iloc[0]
+    moved = 6 * 50_000 + 4 * (row["m"] + 1) + 1000
+    assert row["floor_us"] == pytest.approx(row["result.one_entry_us"] + moved / 1e3)
+    shown = conversion_figures.slowest(rows)
+    assert isinstance(shown, Table)
+    assert shown.data["floor on the stream, us"].iloc[0] == pytest.approx(row["floor_us"])
+    share = conversion_figures.formats(rows).data[conversion_figures.FLOOR_SHARE]
+    assert share.iloc[0] == pytest.approx(100 * row["floor_us"] / row["median_us"])
+    monkeypatch.setattr(conversion_figures, "ceilings_for", lambda _: None)
+    assert conversion_figures.conversions(frame, [], "")["floor_us"].isna().all()
 
 
 def test_a_conversion_has_paid_after_what_it_took_over_what_it_saves(
