@@ -8,10 +8,10 @@ host's memory or in the device's, to arrays in device memory; windows are cut in
 rule of the kernel that reads them, and the cut is inside.  All are timed by the host's clock, on
 the core that is quickest then: a caller waits that long, allocation of the result included.  Those
 on the GPU are timed on the stream too, by events and with cold L2 as the products are, see
-:meth:`asyncsparse_lab.gpu.timing.DeviceTimer.sample_waiting`.  What the GPU gives is held to what
-the host gives, bit for bit.  Beside stands what the same conversion takes by the same clock of a
-matrix with one entry: a launch, allocations and a look at the sizes, below which none can be.  The
-products have N = 512 columns, bf16 out.
+:meth:`asyncsparse_lab.gpu.timing.DeviceTimer.sample_waiting`.  The blocks and windows that the GPU
+gives are held to what the host gives, bit for bit.  Beside stands what the same conversion takes by
+the same clock of a matrix with one entry: a launch, allocations and a look at the sizes, below
+which none can be.  The products have N = 512 columns, bf16 out.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def speed(rows: pd.DataFrame) -> Drawing:
         axes.axvline(geometric_mean(own.dropna()), color=look.color, linewidth=0.9, linestyle=":")
     axes.axvline(1.0, color="#707070", linewidth=1, linestyle="--")
     axes.set_yticks(range(len(order)), [label(matrix) for matrix in order], fontsize=7)
-    axes.set(xscale="log", xlabel="times its speed (dotted: geometric mean)")
+    axes.set(xscale="log", xlabel="speed of our best WCSR over the rival (dotted: geometric mean)")
     plain_log(axes, "x")
     axes.set_ylim(-0.7, len(order) - 0.3)
     figure.legend(fontsize=7, ncols=3, loc="outside upper center")
@@ -210,7 +210,8 @@ def configurations(rows: pd.DataFrame) -> Table:
         "Our best WCSR of each matrix out of so many measured configurations of the pipelined "
         "kernel: its tile of C (rows x columns), the order of A's rows, how windows are cut (by "
         "rule, at a number of columns, or whole; pieces are added up in a fixed order, or by "
-        "atomics), and what preparing A takes once, ordering and conversion. Beside it the best "
+        "atomics), and what preparing A takes once, ordering and conversion; what was measured "
+        "after another limit is cut again on the host, which is slower. Beside it the best "
         "with rows as stored. The fastest tiles, whatever their order, were cut in more ways than "
         f"others; of more than {LARGEST:,} non-zeros rows stayed as stored, windows cut by rule. "
         f"Measured: {_of(rows)}.",

@@ -12,7 +12,7 @@ import pytest
 
 from asyncsparse_lab.claims import claims_frame
 from asyncsparse_lab.records import Record
-from asyncsparse_lab.records.frame import frame_of
+from asyncsparse_lab.records.frame import frame_of, load_records
 from asyncsparse_lab.studies import conversion, conversion_figures
 from asyncsparse_lab.studies.base import Case, Missing, Table
 from asyncsparse_lab.studies.conversion import Conversion
@@ -114,7 +114,7 @@ def test_shares_are_counted_by_each_clock(frame: Any) -> None:
     slow = frame.assign(median_us=frame["median_us"].where(frame["op"] == "convert", 3.0))
     table = conversion_figures.formats(conversion_figures.conversions(slow, [], "")).data
     assert (table["share within 5 products by the host's clock, %"] == 0.0).all()
-    assert table["share there, or at that floor, %"].to_numpy() == pytest.approx(100 / 3)
+    assert table[conversion_figures.ONE_ENTRY_SHARE].to_numpy() == pytest.approx(100 / 3)
 
 
 def test_formats_compare_the_same_matrices_by_all_clocks(frame: Any) -> None:
@@ -178,12 +178,17 @@ def test_the_floor_is_one_entry_and_the_bytes_at_the_rate_of_hbm(
     rows = conversion_figures.conversions(frame, ["memplus"], "")
     row = rows[rows["clock"] == "events"].iloc[0]
     moved = 6 * 50_000 + 4 * (row["m"] + 1) + 1000
-    assert row["floor_us"] == pytest.approx(row["result.one_entry_us"] + moved / 1e3)
+    assert row["floor_us"] == pytest.approx(moved / 1e3)
     shown = conversion_figures.slowest(rows)
     assert isinstance(shown, Table)
     assert shown.data["floor on the stream, us"].iloc[0] == pytest.approx(row["floor_us"])
     share = conversion_figures.formats(rows).data[conversion_figures.FLOOR_SHARE]
     assert share.iloc[0] == pytest.approx(100 * row["floor_us"] / row["median_us"])
+    ceilings.hbm_bytes_per_s = 1e15
+    quick = frame.assign(**{"result.one_entry_us": frame["result.one_entry_us"].mask(
+        (frame["matrix"] == "power") & (frame["clock"] == "events"), 7.0)})  # fmt: skip
+    rows = conversion_figures.conversions(quick, [], "")
+    assert set(rows.loc[rows["clock"] == "events", "floor_us"]) == {7.0}, "the least of all"
     monkeypatch.setattr(conversion_figures, "ceilings_for", lambda _: None)
     assert conversion_figures.conversions(frame, [], "")["floor_us"].isna().all()
 
@@ -223,3 +228,10 @@ def test_each_height_has_a_kernel_that_reads_it() -> None:
     builds = conversion.kernel_builds()
     assert len(builds[conversion.WINDOWS_KERNEL]) == len(conversion.HEIGHTS)
     assert {build.source for build in builds["wcsr"]} == {"convert.cu"}
+
+
+def test_no_recorded_conversion_is_quicker_than_its_floor() -> None:
+    rows = conversion_figures.conversions(load_records(conversion.STUDY), [], "")
+    on_the_stream = rows[rows["clock"] == "events"]
+    assert len(on_the_stream)
+    assert (on_the_stream["floor_us"] <= on_the_stream["median_us"]).all()
