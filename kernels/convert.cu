@@ -157,9 +157,9 @@ __device__ __forceinline__ void rank_words(int32_t words, const Bits& bits) {
   __syncthreads();
 }
 
-// Calls visit(extent, pass) for the windows of a block, as many at once as fit, when their bits have
-// been set by its own entries; they may be from an earlier call. True if one call was for all of
-// them: the bits stay then.
+// Calls visit(extent, pass) for the windows of a block, as many at once as fit, when their bits
+// have been set by its own entries; they may be from an earlier call. True if one call was for all
+// of them: the bits stay then.
 template <class Visit>
 __device__ __forceinline__ bool for_groups(const ConvertArguments& g, const Share& share,
                                            bool are_there, Group& group, const Bits& bits,
@@ -324,8 +324,8 @@ __device__ __forceinline__ void fill_group(const ConvertArguments& g, Group& gro
   if (!is_ranked) rank_words(words, bits);
   if (pass == 0) found = 0;
   if (threadIdx.x < extent.windows)
-    group.slot_begins[threadIdx.x] = g.pointer[extent.first + threadIdx.x] + found -
-                                     bits.before[group.word_begins[threadIdx.x]];
+    group.slot_begins[threadIdx.x] =
+        g.pointer[extent.first + threadIdx.x] + found - bits.before[group.word_begins[threadIdx.x]];
   found += bits.before[words];
   __syncthreads();
   const bool is_last_pass = pass + 1 == extent.passes;

@@ -38,8 +38,7 @@ __device__ __forceinline__ int32_t window_from(const ConvertArguments& g, int64_
   while (low < high) {
     const int32_t step = (high - low + THREADS - 1) / THREADS;
     const int64_t probe = low + int64_t{threadIdx.x} * step;
-    const bool is_before =
-        probe < high && position_of(g, static_cast<int32_t>(probe)) < position;
+    const bool is_before = probe < high && position_of(g, static_cast<int32_t>(probe)) < position;
     const int32_t count = __syncthreads_count(is_before);
     if (count == 0) break;
     low += (count - 1) * step + 1;
@@ -120,7 +119,7 @@ struct Group {
 
 // What all threads know of a group.
 struct Extent {
-  int32_t first;       // window
+  int32_t first;  // window
   int32_t windows;
   int32_t rows;
   int32_t begin, end;  // entries of this block
@@ -156,15 +155,14 @@ __device__ __forceinline__ void find_words(const ConvertArguments& g, Group& gro
 
 __device__ __forceinline__ int32_t rows_of(const ConvertArguments& g, int32_t first,
                                            int32_t windows) {
-  return static_cast<int32_t>(
-      min(int64_t{windows} * g.height, g.m - int64_t{first} * g.height));
+  return static_cast<int32_t>(min(int64_t{windows} * g.height, g.m - int64_t{first} * g.height));
 }
 
 // All windows of a block, which have been laid out together.
 __device__ __forceinline__ Extent all_of(const ConvertArguments& g, const Share& share) {
   const int32_t windows = share.end - share.first;
-  return {share.first, windows, rows_of(g, share.first, windows), share.first_entry,
-          share.end_entry, 1};
+  return {share.first,       windows,         rows_of(g, share.first, windows),
+          share.first_entry, share.end_entry, 1};
 }
 
 // Takes as many windows as fit, one at least.
@@ -177,8 +175,7 @@ __device__ __forceinline__ Extent lay_out(const ConvertArguments& g, const Share
     group.row_begins[row] = __ldg(g.indptr + int64_t{first} * g.height + row);
   find_words(g, group, most, most_rows);
   const int32_t lane = threadIdx.x % WARP_THREADS;
-  int32_t through =
-      lane < most ? max(group.high_words[lane] - group.low_words[lane], 0) : 0;
+  int32_t through = lane < most ? max(group.high_words[lane] - group.low_words[lane], 0) : 0;
 #pragma unroll
   for (int distance = 1; distance < MOST_WINDOWS; distance *= 2) {
     const int32_t before = __shfl_up_sync(~0u, through, distance);
@@ -192,7 +189,10 @@ __device__ __forceinline__ Extent lay_out(const ConvertArguments& g, const Share
   if (threadIdx.x < windows) group.set_span(threadIdx.x);
   const int32_t rows = rows_of(g, first, windows);
   const int32_t words = group.word_begins[1];
-  return {first, windows, rows, max(group.row_begins[0], share.first_entry),
+  return {first,
+          windows,
+          rows,
+          max(group.row_begins[0], share.first_entry),
           min(group.row_begins[rows], share.end_entry),
           max((words + g.words_at_once - 1) / g.words_at_once, 1)};
 }
@@ -203,8 +203,8 @@ struct Own {
   int32_t entries;     // of all
   bool is_first;       // whether this block has its first one
 
-  __device__ __forceinline__ Own(const ConvertArguments& g, const Group& group, const Extent& extent,
-                                 int32_t window) {
+  __device__ __forceinline__ Own(const ConvertArguments& g, const Group& group,
+                                 const Extent& extent, int32_t window) {
     const int32_t first = group.row_begins[window * g.height];
     const int32_t behind = group.row_begins[min((window + 1) * g.height, extent.rows)];
     begin = max(first, extent.begin);
