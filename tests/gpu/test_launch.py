@@ -4,6 +4,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,16 @@ def test_launch_from_another_thread(scale: Kernel, arrays: tuple[Any, Any, Scale
     thread.start()
     thread.join()
     assert not failures
+    assert (y == 3 * x).all()
+
+
+def test_a_prepared_launch_is_the_first_call_of_a_thread(
+    scale: Kernel, arrays: tuple[Any, Any, ScaleArguments]
+) -> None:
+    x, y, arguments = arrays
+    run = scale.prepare(4, 256, 1024, arguments)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
     assert (y == 3 * x).all()
 
 

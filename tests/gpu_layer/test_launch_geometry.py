@@ -1,4 +1,7 @@
+import ctypes
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -6,7 +9,7 @@ import pytest
 from asyncsparse_lab.errors import DeviceError, InputError
 from asyncsparse_lab.gpu.compile import Artifact
 from asyncsparse_lab.gpu.device import DeviceFacts
-from asyncsparse_lab.gpu.launch import LaunchLimits, check_arch, check_geometry
+from asyncsparse_lab.gpu.launch import Kernel, LaunchLimits, check_arch, check_geometry
 from asyncsparse_lab.gpu.ptxas import Resources
 
 H200 = LaunchLimits(shared_bytes=232_448)
@@ -86,3 +89,34 @@ def test_cubin_runs_only_on_its_generation(
         return
     with pytest.raises(DeviceError, match=f"was compiled for {arch}"):
         check_arch(artifact, facts)
+
+
+class Arguments(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint64),)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "bound"), [([0], 0), ([201, 0], 1), ([201, 201], 1), ([700], 0)]
+)
+def test_a_launch_without_a_context_is_bound_to_one_and_tried_again(
+    statuses: list[int], bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, bindings = list(statuses), []
+    runtime = SimpleNamespace(free=bindings.append)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    kernel = Kernel.__new__(Kernel)
+    kernel.artifact = SimpleNamespace(entry="k")  # type: ignore[assignment]
+    kernel.limits = H200
+    kernel.parameter_bytes = 8
+    kernel._function = None
+    kernel._driver = SimpleNamespace(cuLaunchKernel=lambda *_: (left.pop(0),))
+    monkeypatch.setattr(Kernel, "_allow_shared", lambda *_: None)
+    monkeypatch.setattr(Kernel, "_explain", lambda _, status: f"status {status}")
+    run = kernel.prepare(1, 32, 0, Arguments(), stream=0)
+    if statuses[-1]:
+        with pytest.raises(DeviceError, match=f"launch of k: status {statuses[-1]}"):
+            run()
+    else:
+        run()
+    assert left == []
+    assert bindings == [0] * bound
