@@ -8,11 +8,11 @@
 //
 // Nobody knows before how much memory A takes. There is some, and where it does not suffice all is
 // counted alone; the host launches again, with as much as is needed. Where the most that A can take
-// is little there is CLEAR: so many zeros are written at the beginning, and the grid need not meet
-// again for them. CUT alone makes other tasks of windows that are there.
+// is little, so many zeros are written at the beginning, and the grid need not meet again for them.
 
 #include "convert_share.cuh"
 #include "convert_tasks.cuh"
+#include "wcsr_arguments.cuh"
 
 constexpr int BATCH = 4;              // entries of a thread that are on their way together
 constexpr int STEP_VALUES = 64 * 16;  // of 64 rows in one step
@@ -45,31 +45,39 @@ __device__ __forceinline__ Number sum_before(Number value, Number& total) {
   return before + through - value;
 }
 
-// The sums of all windows' columns, by one thread block; neighbours write to neighbours, since what
-// the host gets crosses PCIe.
+// The sums of all windows' columns, and where they are cut, by one thread block; neighbours write
+// to neighbours, since what the host gets crosses PCIe.
 __device__ __forceinline__ void write_pointer(const ConvertArguments& g) {
   const auto write = [&](int32_t window, int64_t columns_before) {
     g.pointer[window] = columns_before;
-    if (g.letter != nullptr) g.letter[1 + window] = columns_before;
+    if (g.letter != nullptr) g.letter[2 + window] = columns_before;
   };
   int64_t before = 0;
+  int64_t longest = 0;
   for (int32_t first = 0; first < g.windows; first += THREADS) {
     const int32_t window = first + threadIdx.x;
     const bool is_there = window < g.windows;
     int64_t total;
     const int64_t own = is_there ? padded(g, g.counts[window]) : 0;
+    longest = max(longest, own);
     const int64_t in_round = sum_before(own, total);
     if (is_there) write(window, before + in_round);
     before += total;
   }
-  if (threadIdx.x == 0) write(g.windows, before);
+  int64_t limit = max(before * g.column_tiles / g.places, int64_t{g.least_piece});
+  limit = (limit + g.padded_to - 1) / g.padded_to * g.padded_to;
+  const bool is_cut = __syncthreads_or(2 * longest > 3 * limit) != 0 || g.column_tiles == 0;
+  if (threadIdx.x != 0) return;
+  write(g.windows, before);
+  g.counts[g.windows] = is_cut ? static_cast<int32_t>(limit) : WHOLE;
 }
 
-// Tells the host that the sums are there, by the same block.
+// Tells the host that the sums are there, by the same block after a barrier.
 __device__ __forceinline__ void send_letter(const ConvertArguments& g) {
+  if (threadIdx.x != 0 || g.letter == nullptr) return;
+  g.letter[1] = g.counts[g.windows];
   __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) *static_cast<volatile int64_t*>(g.letter) = g.ticket;
+  *static_cast<volatile int64_t*>(g.letter) = g.ticket;
 }
 
 // Calls visit(is there, part, column, value) for entries, by whole warps. A warp takes neighbours:
@@ -344,16 +352,10 @@ __device__ __forceinline__ void fill_group(const ConvertArguments& g, Group& gro
 extern "C" __global__ void __launch_bounds__(THREADS)
     convert_csr(const __grid_constant__ ConvertArguments g) {
   constexpr int WARPS = THREADS / WARP_THREADS;
-  if (g.phases == CUT) {
-    for (int32_t window = blockIdx.x * WARPS; window < g.windows; window += gridDim.x * WARPS)
-      place_tasks(g, window, min(window + WARPS, g.windows));
-    return;
-  }
   __shared__ Group group;
   const Bits bits(g);
   Meetings meetings(g.meetings);
-  const bool is_clear = (g.phases & CLEAR) != 0;
-  if (is_clear) clear(g, g.capacity);
+  if (g.is_cleared != 0) clear(g, g.capacity);
   const Share share = share_of_block(g);
   prefetch(g, share);
   const bool is_counted =  // with the bits still there
@@ -363,7 +365,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (meetings.arrive()) {
     write_pointer(g);
     meetings.let_go();
-    if (g.letter != nullptr) send_letter(g);
+    send_letter(g);
   } else {
     meetings.wait();
   }
@@ -373,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     return;
   }
   bool must_wait = false;
-  if (!is_clear) {
+  if (g.is_cleared == 0) {
     // A tensor map needs a block, even where there is none.
     clear(g, g.column_shift != 0 ? max(columns, int64_t{1}) : columns);
     must_wait = !meetings.arrive();

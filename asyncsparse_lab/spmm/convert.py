@@ -12,17 +12,18 @@ import numpy as np
 
 from asyncsparse_lab.errors import InputError
 from asyncsparse_lab.formats.layouts import K16
-from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, Conversion
+from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, Conversion
 from asyncsparse_lab.spmm.convert_run import can_convert as can_convert
-from asyncsparse_lab.spmm.geometry import BLOCK
+from asyncsparse_lab.spmm.geometry import BLOCK, WINDOW
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr
 from asyncsparse_lab.spmm.ring import blocks_from_host
-from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
-from asyncsparse_lab.spmm.windows import DeviceWindows, Limit, WindowPieces
+from asyncsparse_lab.spmm.wcsr import DeviceWcsr
+from asyncsparse_lab.spmm.windows import CutRule, DeviceWindows, WindowPieces
 
 HEIGHTS: Final = tuple(PIECES)
 """Heights of windows that the kernels read."""
+WHOLE: Final = CutRule()
 
 
 def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
@@ -45,52 +46,38 @@ def blocks_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceBcsr:
     MemoryLimitError
         The blocks would not fit into device memory.
     """
-    made = Conversion(csr, shape, BLOCKS)
+    made = Conversion(csr, shape, BLOCKS, WHOLE)
     tasks = made.tasks()  # while the kernel runs
     made.settle()
     blocks = made.values(max(made.stored, 1), BLOCK, BLOCK)
     return DeviceBcsr(shape, made.pointer(), made.column_index(), blocks, tasks)
 
 
-def wcsr_from_csr(
-    csr: DeviceCsr, shape: tuple[int, int], max_cols_per_task: int
-) -> tuple[DeviceWcsr, WindowTasks]:
-    """Convert to WCSR with windows of 64 rows, and cut the tasks of the article's kernel.
+def wcsr_from_csr(csr: DeviceCsr, shape: tuple[int, int]) -> DeviceWcsr:
+    """Convert to WCSR with windows of 64 rows for the article's kernel.
+
+    It is converted once for all thresholds of that kernel, which cuts its tasks on the host.
 
     Parameters
     ----------
     csr : DeviceCsr, m x k
         Canonical, on the current device, 16-bit values; zeros among them are dropped.
     shape : (int, int)
-    max_cols_per_task : int
-        A multiple of 16; windows with more stored columns become several tasks.  0: none does.
 
     Raises
     ------
-    DeviceError
-        The stream has failed before.
-    InputError
-        Another limit, or 2**31 stored columns.
-    UnsupportedError
-        The arrays are not CuPy's, or not 32-bit.
-    MemoryLimitError
-        The columns would not fit into device memory.
+    DeviceError, InputError, MemoryLimitError, UnsupportedError
+        As :func:`windows_from_csr`.
     """
-    limit = (lambda _: max_cols_per_task) if max_cols_per_task else None
-    made = Conversion(csr, shape, WINDOWS)
-    made.settle(limit)
-    tasks = made.tasks().view(np.int32).reshape(made.counts.tasks, 4)
-    return (
-        DeviceWcsr(shape, made.starts, made.column_index(), _core_matrices(made)),
-        WindowTasks(tasks, made.split_windows(), made.counts.most_pieces),
-    )
+    windows, _ = windows_from_csr(csr, shape, WINDOW)
+    return DeviceWcsr(shape, windows.window_row_ptr, windows.window_col_idx, windows.values)
 
 
 def windows_from_csr(
     csr: DeviceCsr,
     shape: tuple[int, int],
     height: int,
-    limit: Limit | None = None,
+    rule: CutRule = WHOLE,
     *,
     deterministic: bool = True,
 ) -> tuple[DeviceWindows, WindowPieces]:
@@ -103,9 +90,8 @@ def windows_from_csr(
     shape : (int, int)
     height : int
         Rows of a window.
-    limit : callable, optional
-        From ``window_row_ptr`` to the stored columns at which windows are cut, a multiple of 16;
-        0: nowhere, which is the default.
+    rule : CutRule, optional
+        At how many stored columns windows are cut; by default they stay whole.
     deterministic : bool
         Whether the pieces of a window are added up in a fixed order.
 
@@ -123,12 +109,13 @@ def windows_from_csr(
     layout = PIECES.get(height)
     if layout is None:
         raise InputError(f"windows of {height} rows: the kernels read {HEIGHTS}")
-    made = Conversion(csr, shape, layout, deterministic)
-    pieces = _pieces(made, deterministic)  # while the kernel runs
-    if made.settle(limit):
+    made = Conversion(csr, shape, layout, rule, deterministic)
+    pieces = _pieces(made, deterministic)  # while the kernel runs, for windows that stay whole
+    made.settle()
+    if made.columns_per_task:
         pieces = _pieces(made, deterministic)
-    windows = DeviceWindows(shape, height, made.starts, made.column_index(), _core_matrices(made))
-    return windows, pieces
+    values = made.values(made.stored // K16, height // 64, 2, 8, 8, 8)
+    return DeviceWindows(shape, height, made.starts, made.column_index(), values), pieces
 
 
 def _pieces(made: Conversion, deterministic: bool) -> WindowPieces:
@@ -142,10 +129,6 @@ def _pieces(made: Conversion, deterministic: bool) -> WindowPieces:
         counts.most_pieces,
         made.leading_indices(),
     )
-
-
-def _core_matrices(made: Conversion) -> Any:
-    return made.values(made.stored // K16, made.layout.height // 64, 2, 8, 8, 8)
 
 
 def device_blocks(csr: DeviceCsr, A: Any) -> DeviceBcsr:

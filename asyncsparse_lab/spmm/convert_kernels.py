@@ -10,21 +10,21 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock, get_ident
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from asyncsparse_lab.errors import DeviceError, UnsupportedError
+from asyncsparse_lab.errors import DeviceError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.gpu.compile import KernelBuild
+from asyncsparse_lab.gpu.device import DeviceFacts
+from asyncsparse_lab.spmm.product import require_memory
 
 SOURCE: Final = "convert.cu"
 ENTRY: Final = "convert_csr"
 THREADS: Final = 1024
-CONVERT: Final = 1
-CLEAR: Final = 2
-CUT: Final = 4
-"""The phases of a launch, mirror of ``Phase``."""
+WHOLE: Final = 2**31 - 16
+"""Columns at which no window is cut, and more than any has."""
 MOST_ROWS: Final = 1024
 """Rows of the windows whose bits are in shared memory together."""
 
@@ -34,12 +34,13 @@ _BYTES_A_WORD: Final = 8  # the bits, and how many columns come before
 _BYTES_BEHIND: Final = 4  # how many columns there are
 _LOOKS: Final = 1000  # at a letter, before the stream is asked whether all is well
 _NOT_READY: Final = 600  # cudaErrorNotReady
-_PER_THREAD: Final = 2  # cudaStreamPerThread: a stream of each thread under one name
 _LETTER_WINDOWS: Final = 4096
+_HEADING: Final = 2  # the ticket, and the columns at which windows are cut
+_MUCH_BYTES: Final = 64 << 20
 
 
 class ConvertArguments(ctypes.Structure):
-    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (184 bytes)."""
+    """Mirror of ``ConvertArguments`` in ``kernels/include/convert_arguments.cuh`` (176 bytes)."""
 
     _fields_ = (
         *((name, ctypes.c_uint64)
@@ -47,7 +48,7 @@ class ConvertArguments(ctypes.Structure):
         ("ticket", ctypes.c_int64),
         *((name, ctypes.c_uint64)
           for name in ("meetings", "shared", "stored", "column_index", "tasks",
-                       "leading_indices", "split_windows")),
+                       "leading_indices")),
         ("capacity", ctypes.c_int64),
         ("share", ctypes.c_int64),
         *((name, ctypes.c_int32)
@@ -55,7 +56,7 @@ class ConvertArguments(ctypes.Structure):
                        "words_at_once", "window_cost")),
         ("share_from", ctypes.c_uint32),
         *((name, ctypes.c_int32)
-          for name in ("task_limit", "task_kind", "deterministic", "phases")),
+          for name in ("least_piece", "column_tiles", "places", "deterministic", "is_cleared")),
     )  # fmt: skip
 
 
@@ -88,10 +89,9 @@ class Ready:
 def ready(device: int, shared_bytes: int) -> Ready:
     """Compile the kernel for the current device; as many thread blocks as run at once there."""
     from asyncsparse_lab.gpu.compile import compile_kernel
-    from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.gpu.launch import load
 
-    facts = device_facts()
+    facts = facts_of(device)
     (build,) = kernel_builds(facts.arch)
     kernel = load(compile_kernel(build.source, build.entry, build.constants, build.arch))
     arguments = ConvertArguments()
@@ -103,8 +103,9 @@ def ready(device: int, shared_bytes: int) -> Ready:
 class Letter:
     """By which a conversion tells the host how much memory A takes.
 
-    The kernel writes a ticket and the sums of the windows' columns into memory of the host, which
-    looks there until the ticket is its own: sooner than a copy, and while the kernel goes on.
+    The kernel writes a ticket, the columns at which windows are cut and the sums of the windows'
+    columns into memory of the host, which looks there until the ticket is its own: sooner than a
+    copy, and while the kernel goes on.
 
     Attributes
     ----------
@@ -119,22 +120,30 @@ class Letter:
     def __init__(self, windows: int) -> None:
         import cupy
 
-        memory = cupy.cuda.alloc_pinned_memory(8 * (windows + 2))
+        words = _HEADING + windows + 1
+        memory = cupy.cuda.alloc_pinned_memory(8 * words)
         self.address = int(memory.ptr)
         self.windows = windows
         self.ticket = 0
-        self._values: Any = np.frombuffer(memory, np.int64, windows + 2)
+        self._values: Any = np.frombuffer(memory, np.int64, words)
         self._values[0] = 0
         _ALL.append(self)
 
-    def read(self, windows: int, status: Callable[[], int]) -> Any:
-        """Wait for it, and return the first stored column of each window and the end.
+    def read(self, windows: int, status: Callable[[], int]) -> tuple[int, Any]:
+        """Wait for it.
 
         Parameters
         ----------
         windows : int
         status : callable
             What cudaStreamQuery says of the conversion's stream.
+
+        Returns
+        -------
+        int
+            The columns at which windows are cut, or :data:`WHOLE`.
+        int64 array, windows + 1
+            The first stored column of each window and the end.
 
         Raises
         ------
@@ -152,7 +161,7 @@ class Letter:
                     f"{ENTRY} told no sizes, and its stream has status {code}: synchronise before "
                     "it to see whether an earlier kernel failed, and record no CUDA graph"
                 )
-        return values[1 : windows + 2].copy()
+        return values.item(1), values[_HEADING : _HEADING + windows + 1].copy()
 
 
 # All that were made stay: a kernel whose host was interrupted may still write.
@@ -185,17 +194,18 @@ class Meeting(NamedTuple):
     memory : int32 array
         Of the device: a zero, a count, and from ``SHARED_FROM`` on zeros for windows that blocks
         share.
-    stream : cupy.cuda.Stream
-        As long as its handle is a key here, no other stream may have it.
+    address, bytes : int
+        Of the memory.
     """
 
     memory: Any
-    stream: Any
+    address: int
+    bytes: int
 
 
 SHARED_FROM: Final = 16
 """Bytes from the beginning of a meeting's memory to what is shared."""
-_MEETINGS: Final[dict[tuple[int, int, int], Meeting]] = {}
+_MEETINGS: Final[dict[tuple[int, int], Meeting]] = {}
 # All that were made stay: a thread that comes here at once may be about to launch with another.
 _MEETING_PLACES: Final[list[Meeting]] = []
 
@@ -205,21 +215,59 @@ def meetings(device: int, stream: Any, shared_bytes: int) -> int:
 
     Raises
     ------
+    MemoryLimitError
+        There is not so much memory.
     UnsupportedError
         The stream records a CUDA graph, and was not converted on before.
     """
-    pointer = stream.ptr
-    key = (device, pointer, get_ident() if pointer == _PER_THREAD else 0)
+    key = device, stream_id(stream)
     found = _MEETINGS.get(key)
-    if found is None or found.memory.nbytes < SHARED_FROM + shared_bytes:
+    if found is None or found.bytes < SHARED_FROM + shared_bytes:
         import cupy
 
         if stream.is_capturing():
             raise UnsupportedError("a CUDA graph is recorded: convert A before")
         words = 1 << (-(-(SHARED_FROM + shared_bytes) // 4) - 1).bit_length()
-        found = _MEETINGS[key] = Meeting(cupy.zeros(words, dtype=cupy.int32), stream)
+        memory = device_memory(4 * words, "what thread blocks share of A")
+        zeros = cupy.ndarray((words,), np.int32, memory)
+        zeros.fill(0)
+        found = _MEETINGS[key] = Meeting(zeros, int(memory.ptr), 4 * words)
         _MEETING_PLACES.append(found)
-    return int(found.memory.data.ptr)
+    return found.address
+
+
+def stream_id(stream: Any) -> int:
+    """Return the number of a stream, which no other one ever has, as its handle may be given again.
+
+    The stream that each thread has under the same handle has a number for each.
+    """
+    from cuda.bindings import driver
+
+    status, number = driver.cuStreamGetId(stream.ptr)
+    if int(status):
+        raise DeviceError(f"cuStreamGetId of stream {stream.ptr:#x}: {status.name}")
+    return int(number)
+
+
+def device_memory(size: int, what: str) -> Any:
+    """Return so much device memory.
+
+    The driver is asked for what is free only where it is much, since that takes longer than to
+    convert a small matrix.
+
+    Raises
+    ------
+    MemoryLimitError
+        There is not so much.
+    """
+    import cupy
+
+    if size > _MUCH_BYTES:
+        require_memory(size, what, cupy)
+    try:
+        return cupy.cuda.alloc(max(size, 1))
+    except cupy.cuda.memory.OutOfMemoryError:
+        raise MemoryLimitError(f"{what} needs {size:,} bytes: free some of the device's") from None
 
 
 def bits_bytes(words: int, device: int) -> int:
@@ -228,7 +276,9 @@ def bits_bytes(words: int, device: int) -> int:
     A power of two, or all there is: few launches are made ready for many matrices.
     """
     needed = _BYTES_A_WORD * words + _BYTES_BEHIND
-    return min(1 << (needed - 1).bit_length(), shared_limit(device) - _STATIC_BYTES)
+    return min(
+        1 << (needed - 1).bit_length(), facts_of(device).shared_bytes_per_block - _STATIC_BYTES
+    )
 
 
 def words_at_once(shared_bytes: int) -> int:
@@ -242,16 +292,8 @@ def words_of(columns: int) -> int:
 
 
 @cache
-def shared_limit(device: int) -> int:
-    """Return the bytes of shared memory that a thread block may use."""
+def facts_of(device: int) -> DeviceFacts:
+    """Return the facts of the current device, sooner than to ask again whether there is one."""
     from asyncsparse_lab.gpu.device import device_facts
 
-    return device_facts().shared_bytes_per_block
-
-
-@cache
-def processors(device: int) -> int:
-    """Return the multiprocessors of the current device."""
-    from asyncsparse_lab.gpu.device import device_facts
-
-    return device_facts().sm_count
+    return device_facts()

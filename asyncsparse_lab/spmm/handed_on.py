@@ -31,7 +31,7 @@ def _windows(product: Product) -> DeviceWcsr:
     csr = product.device_csr
     if not can_convert(csr):
         return DeviceWcsr.from_csr(product.A)
-    return wcsr_from_csr(csr, product.A.shape, 0)[0]
+    return wcsr_from_csr(csr, product.A.shape)
 
 
 ON_THE_GPU: Final[Mapping[str, Callable[[Product], object]]] = {

@@ -6,7 +6,6 @@ Part of the ``host_hash`` of every record of the family: a change here makes the
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,10 +30,8 @@ TASK: Final = np.dtype(
 LEADING: Final = 128
 """Stored columns whose index comes beside the task: ``LEADING`` of ``window_arguments.cuh``."""
 
-Limit = Callable[[Any], int]
-"""From ``window_row_ptr`` to the stored columns at which windows are cut; 0: nowhere."""
-
-_LEAST_PIECE: Final = 1024  # columns: fewer take no longer than to write and read a partial tile
+LEAST_PIECE: Final = 1024
+"""Columns: fewer take no longer than to write and read a partial tile."""
 
 
 class WindowArguments(ctypes.Structure):
@@ -190,30 +187,50 @@ def choose_limit(window_row_ptr: Any, column_tiles: int, places: int) -> int:
     """
     stored = int(window_row_ptr[-1])
     fair = stored * column_tiles // places
-    limit = -(-max(fair, _LEAST_PIECE) // 16) * 16
+    limit = -(-max(fair, LEAST_PIECE) // 16) * 16
     longest_whole = 3 * limit // 2
     if stored <= longest_whole:  # all windows together
         return 0
     return limit if int(np.diff(window_row_ptr).max()) > longest_whole else 0
 
 
-def limit_rule(max_cols_per_task: int, column_tiles: int, places: int) -> Limit:
-    """Return what says, of ``window_row_ptr``, at how many columns windows are cut.
+@dataclass(frozen=True, slots=True)
+class CutRule:
+    """At how many columns windows are cut.
 
-    Parameters
+    The conversion on the GPU follows it in its kernel, as soon as the columns are counted.
+
+    Attributes
     ----------
     max_cols_per_task : int
-        The same for all matrices, or :data:`AUTO_LIMIT` for :func:`choose_limit`.
+        The same for all matrices, a multiple of 16, 0 for nowhere; or :data:`AUTO_LIMIT`:
+        :func:`choose_limit`.
     column_tiles, places : int
         As there.
     """
-    if max_cols_per_task != AUTO_LIMIT:
-        return lambda _: max_cols_per_task
-    return lambda window_row_ptr: choose_limit(window_row_ptr, column_tiles, places)
+
+    max_cols_per_task: int = 0
+    column_tiles: int = 1
+    places: int = 1
+
+    @classmethod
+    def of(cls, kernel: Variant, n: int) -> CutRule:
+        """Return that of a kernel for a product with n columns on the current GPU."""
+        from asyncsparse_lab.gpu.device import device_facts
+
+        column_tiles = max(1, -(-n // kernel.launch_geometry.tile_columns))
+        places = device_facts().sm_count * kernel.constants["MINIMUM_CTAS"]
+        return cls(kernel.options["max_cols_per_task"], column_tiles, places)
+
+    def limit(self, window_row_ptr: Any) -> int:
+        """Return the stored columns at which these windows are cut; 0: nowhere."""
+        if self.max_cols_per_task != AUTO_LIMIT:
+            return self.max_cols_per_task
+        return choose_limit(window_row_ptr, self.column_tiles, self.places)
 
 
 def cut_windows(
-    product: Product, height: int, row_order: int, limit: Limit, deterministic: bool
+    product: Product, height: int, row_order: int, rule: CutRule, deterministic: bool
 ) -> tuple[DeviceWindows, WindowPieces]:
     """Convert a product's A and cut its windows: on the GPU, or where offsets need 64 bits here.
 
@@ -228,13 +245,14 @@ def cut_windows(
 
         order = orders.row_order(product.A, row_order)
         ordered = product.with_matrix(product.A[order])
-        windows, pieces = cut_windows(ordered, height, 0, limit, deterministic)
+        windows, pieces = cut_windows(ordered, height, 0, rule, deterministic)
         return replace(windows, rows=cupy.asarray(order.astype(np.int32))), pieces
     csr = product.device_csr
     if can_convert(csr):
-        return windows_from_csr(csr, product.A.shape, height, limit, deterministic=deterministic)
+        return windows_from_csr(csr, product.A.shape, height, rule, deterministic=deterministic)
     windows = DeviceWindows.from_csr(product.A, height, product.dtype_in)
-    pieces = WindowPieces.of(windows.window_row_ptr, limit(windows.window_row_ptr), deterministic)
+    pointer = windows.window_row_ptr
+    pieces = WindowPieces.of(pointer, rule.limit(pointer), deterministic)
     return windows, pieces.on_device(windows.window_col_idx)
 
 
@@ -294,18 +312,14 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
     DeviceError, InputError, MemoryLimitError, UnsupportedError
         Before anything is launched.
     """
-    from asyncsparse_lab.gpu.device import device_facts
-
     product.require(kernel.name, kernel.dtypes_in)
     if kernel.is_instrumented:
         raise UnsupportedError(f"{kernel.name} has no instruments: leave INSTRUMENT out")
     constants, options = kernel.constants, kernel.options
     height, deterministic = constants["HEIGHT"], bool(options["deterministic"])
-    column_tiles = -(-product.n // kernel.launch_geometry.tile_columns)
     row_order = options["row_order"]
     name = f"windows{height}-order{row_order}" if row_order else f"windows{height}"
-    places = device_facts().sm_count * constants["MINIMUM_CTAS"]
-    rule = limit_rule(options["max_cols_per_task"], column_tiles, places)
+    rule = CutRule.of(kernel, product.n)
 
     def pieces_name(limit: int) -> str:
         return f"{name}-pieces{limit}-{deterministic}"
@@ -316,7 +330,7 @@ def launch_windows(kernel: Variant, artifact: Artifact, product: Product, output
         return windows
 
     A, convert_us = product.converted(name, convert)
-    limit = rule(A.window_row_ptr)
+    limit = rule.limit(A.window_row_ptr)
     # Made with the windows, unless these were converted for another width or kernel.
     pieces, cut_us = product.converted(
         pieces_name(limit),

@@ -31,6 +31,7 @@ from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_
 from asyncsparse_lab.spmm.geometry import BLOCK
 from asyncsparse_lab.spmm.product import Product
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
+from asyncsparse_lab.spmm.windows import CutRule, DeviceWindows, WindowPieces
 from asyncsparse_lab.studies.base import Case, Drawing, Missing, Table
 from asyncsparse_lab.studies.conversion_clocks import timed
 
@@ -105,10 +106,10 @@ class Conversion:
             if self.where == "gpu":
                 return lambda: blocks_from_csr(csr, A.shape)
             return lambda: DeviceBcsr.from_csr(A)
-        limit = cut_rule(size, product.n)
+        rule = CutRule.of(window_kernels()[size], product.n)
         if self.where == "gpu":
-            return lambda: windows_from_csr(csr, A.shape, size, limit)[0]
-        return lambda: _cut_windows(A, size, limit)
+            return lambda: windows_from_csr(csr, A.shape, size, rule)[0]
+        return lambda: _cut_windows(A, size, rule)
 
 
 def conversions() -> list[Conversion]:
@@ -118,24 +119,11 @@ def conversions() -> list[Conversion]:
     return [Conversion(*to, *way) for to in formats for way in ways]
 
 
-def cut_rule(height: int, n: int) -> Callable[[Any], int]:
-    """Return where windows are cut for their kernel's product with n columns on this GPU."""
-    from asyncsparse_lab.gpu.device import device_facts
-    from asyncsparse_lab.spmm.windows import limit_rule
-
-    kernel = window_kernels()[height]
-    column_tiles = -(-n // kernel.launch_geometry.tile_columns)
-    places = device_facts().sm_count * kernel.constants["MINIMUM_CTAS"]
-    return limit_rule(kernel.options["max_cols_per_task"], column_tiles, places)
-
-
-def _cut_windows(A: csr_array, height: int, limit: Callable[[Any], int]) -> Any:
+def _cut_windows(A: csr_array, height: int, rule: CutRule) -> DeviceWindows:
     """Convert on the host and cut there; return the windows alone, to be compared."""
-    from asyncsparse_lab.spmm.windows import DeviceWindows, WindowPieces
-
     windows = DeviceWindows.from_csr(A, height)
     pointer = windows.window_row_ptr
-    pieces = WindowPieces.of(pointer, limit(pointer), deterministic=True)
+    pieces = WindowPieces.of(pointer, rule.limit(pointer), deterministic=True)
     pieces.on_device(windows.window_col_idx)
     return windows
 

@@ -7,15 +7,7 @@
 
 #include "types.cuh"
 
-// What a launch does.
-enum Phase : int32_t { CONVERT = 1, CLEAR = 2, CUT = 4 };
-
-// Whose tasks the windows become.
-enum TaskKind : int32_t {
-  BLOCK_ROWS,       // BlockRowTask of bcsr_arguments.cuh
-  WINDOWS,          // WcsrTask of wcsr_arguments.cuh
-  WINDOWS_IN_SLOTS  // WindowTask of window_arguments.cuh
-};
+constexpr int32_t WHOLE = 0x7ffffff0;  // columns at which no window is cut
 
 struct ConvertArguments {
   const int32_t* indptr;
@@ -23,8 +15,9 @@ struct ConvertArguments {
   const uint16_t* values;  // bits of a 16-bit float
   // What the first phase finds.
   int64_t* pointer;  // first stored column of each window, padding included, and the end
-  int32_t* counts;   // columns of each window
-  // And tells the host, in memory of the host: the ticket, once the pointer is there behind it.
+  int32_t* counts;   // columns of each window, and those at which they are cut
+  // And tells the host, in memory of the host: the ticket, once there are behind it the columns at
+  // which windows are cut, and the pointer.
   int64_t* letter;  // null where the host knows
   int64_t ticket;
   int32_t* meetings;  // blocks that have come to one, zero before and after; meetings so far
@@ -32,9 +25,8 @@ struct ConvertArguments {
   // What the second one writes.
   uint16_t* stored;
   int32_t* column_index;     // of each stored column, -1 for padding
-  void* tasks;               // longest first, of the kind below
+  void* tasks;               // longest first: BlockRowTask of bcsr_arguments.cuh, or WindowTask
   int32_t* leading_indices;  // of a WindowTask, see window_arguments.cuh
-  int32_t* split_windows;
   int64_t capacity;  // stored columns for which there is memory; nothing is written for more
   int64_t share;     // of A that a thread block has, see convert_share.cuh
   int32_t m;
@@ -46,9 +38,11 @@ struct ConvertArguments {
   int32_t words_at_once;  // that fit into shared memory
   int32_t window_cost;    // of a window, in entries
   uint32_t share_from;    // entries of a window that several blocks may share
-  int32_t task_limit;     // stored columns of a task, a multiple of padded_to
-  int32_t task_kind;      // TaskKind
+  // The rule by which windows are cut, see choose_limit of asyncsparse_lab.spmm.windows.
+  int32_t least_piece;    // in stored columns, a multiple of padded_to
+  int32_t column_tiles;   // of C; 0: windows are cut at the least piece, by no rule
+  int32_t places;         // where they are computed at once
   int32_t deterministic;  // whether each piece of a window has a slot, or all share one
-  int32_t phases;         // Phase, or CONVERT and CLEAR
+  int32_t is_cleared;     // whether zeros are written at the beginning
 };
-static_assert(sizeof(ConvertArguments) == 184, "the Python mirror is 184 bytes");
+static_assert(sizeof(ConvertArguments) == 176, "the Python mirror is 176 bytes");

@@ -31,20 +31,33 @@ __device__ __forceinline__ int64_t position_of(const ConvertArguments& g, int32_
   return int64_t{window} * g.window_cost + first_entry_of(g, window);
 }
 
-// The first window that begins at a position or behind it.
-__device__ __forceinline__ int32_t window_from(const ConvertArguments& g, int64_t position) {
-  int32_t low = 0;
-  int32_t high = g.windows;
-  while (low < high) {
-    const int32_t step = (high - low + THREADS - 1) / THREADS;
-    const int64_t probe = low + int64_t{threadIdx.x} * step;
-    const bool is_before = probe < high && position_of(g, static_cast<int32_t>(probe)) < position;
-    const int32_t count = __syncthreads_count(is_before);
-    if (count == 0) break;
-    low += (count - 1) * step + 1;
-    high = min(high, low + step - 1);
-  }
-  return low;
+// The first windows that begin at two positions or behind them. A thread looks at one window for
+// both, then where there are more of them than threads at others for each.
+__device__ __forceinline__ int2 windows_from(const ConvertArguments& g, int64_t first,
+                                             int64_t second) {
+  const auto probe = [&](int32_t low, int32_t high, int32_t step) {
+    const int64_t window = low + int64_t{threadIdx.x} * step;
+    return window < high ? position_of(g, static_cast<int32_t>(window)) : int64_t{1} << 62;
+  };
+  const auto steps_of = [](int32_t windows) { return (windows + THREADS - 1) / THREADS; };
+  const int32_t first_step = steps_of(g.windows);
+  const int64_t common = probe(0, g.windows, first_step);
+  const auto search = [&](int64_t position) {
+    int32_t low = 0;
+    int32_t high = g.windows;
+    int32_t step = first_step;
+    int64_t probed = common;
+    while (low < high) {
+      const int32_t count = __syncthreads_count(probed < position);
+      if (count == 0) break;
+      low += (count - 1) * step + 1;
+      high = min(high, low + step - 1);
+      step = steps_of(high - low);
+      probed = probe(low, high, step);
+    }
+    return low;
+  };
+  return make_int2(search(first), search(second));
 }
 
 __device__ __forceinline__ Share share_of_block(const ConvertArguments& g) {
@@ -64,9 +77,10 @@ __device__ __forceinline__ Share share_of_block(const ConvertArguments& g) {
     };
     return Part{within(begin - before), within(end - before), true};
   };
+  const int2 windows = windows_from(g, begin, end);
   Share share;
-  share.first = window_from(g, begin);
-  share.end = window_from(g, end);
+  share.first = windows.x;
+  share.end = windows.y;
   share.first_entry = first_entry_of(g, share.first);
   share.end_entry = first_entry_of(g, share.end);
   if (share.first > 0) {

@@ -3,7 +3,6 @@
 
 #include "bcsr_arguments.cuh"
 #include "convert_share.cuh"
-#include "wcsr_arguments.cuh"
 #include "window_arguments.cuh"
 
 __device__ __forceinline__ int32_t padded(const ConvertArguments& g, int32_t count) {
@@ -24,8 +23,9 @@ struct Pieces {
 __device__ __forceinline__ void place_leading(const ConvertArguments& g, const Pieces& pieces,
                                               int32_t piece) {
   const bool is_whole = piece < pieces.whole;
-  const int32_t* const columns = g.column_index + pieces.begin + int64_t{piece} * g.task_limit;
-  const int32_t length = is_whole ? g.task_limit : pieces.last_length;
+  const int32_t limit = g.counts[g.windows];
+  const int32_t* const columns = g.column_index + pieces.begin + int64_t{piece} * limit;
+  const int32_t length = is_whole ? limit : pieces.last_length;
   const int64_t place = is_whole ? pieces.first_place + piece : pieces.last_place;
 #pragma unroll
   for (int32_t i = threadIdx.x % WARP_THREADS; i < LEADING; i += WARP_THREADS)
@@ -35,15 +35,16 @@ __device__ __forceinline__ void place_leading(const ConvertArguments& g, const P
 // Windows as tasks, longest first: pieces of the limit in the order of the windows, then what is
 // left of each, in the order of its length. A warp a window; where its tasks go is counted over all
 // windows, which is quadratic in their number, and little beside the rest for all but huge ones.
-// The columns of the windows have been written, by this block or in another launch.
+// The columns of the windows have been written by this block.
 __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t first_window,
                                             int32_t end_window) {
   constexpr int OTHERS = 512;
   __shared__ int2 others[OTHERS];  // whole pieces, and what is left; -1: nothing
+  const int32_t limit = g.counts[g.windows];
   const auto pieces_of = [&](int32_t w) {
     const int32_t count = padded(g, g.counts[w]);
-    const int32_t whole = count / g.task_limit;
-    const int32_t left = count - whole * g.task_limit;
+    const int32_t whole = count / limit;
+    const int32_t left = count - whole * limit;
     return make_int2(whole, left == 0 && whole != 0 ? -1 : left);
   };
   const int32_t lane = threadIdx.x % WARP_THREADS;
@@ -54,7 +55,6 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   int32_t whole_before = 0;
   int32_t wholes = 0;
   int32_t longer = 0;
-  int32_t split_before = 0;
   int32_t slots_before = 0;
   for (int32_t first = 0; first < g.windows; first += OTHERS) {
     const int32_t mine = first + threadIdx.x;
@@ -70,7 +70,6 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
       if (earlier) {
         whole_before += other.x;
         const int32_t pieces = other.x + (other.y >= 0);
-        split_before += pieces > 1;
         slots_before += pieces == 1 ? 0 : g.deterministic ? pieces : 1;
       }
       longer += other.y > own.y || (other.y == own.y && earlier);
@@ -80,26 +79,19 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   whole_before = over_lanes(whole_before);
   wholes = over_lanes(wholes);
   longer = over_lanes(longer);
-  split_before = over_lanes(split_before);
   slots_before = over_lanes(slots_before);
   const int32_t pieces = there ? own.x + (own.y >= 0) : 0;
   for (int32_t piece = lane; piece < pieces; piece += WARP_THREADS) {
     const int64_t place = piece < own.x ? whole_before + piece : wholes + longer;
-    const int64_t first = begin + int64_t{piece} * g.task_limit;
-    const int32_t length = piece < own.x ? g.task_limit : own.y;
-    switch (g.task_kind) {
-      case BLOCK_ROWS: static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window}; break;
-      case WINDOWS:
-        static_cast<WcsrTask*>(g.tasks)[place] = {window, static_cast<int32_t>(first), length,
-                                                  pieces};
-        break;
-      default:
-        static_cast<WindowTask*>(g.tasks)[place] = {
-            first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
-    }
+    const int64_t first = begin + int64_t{piece} * limit;
+    const int32_t length = piece < own.x ? limit : own.y;
+    if (g.column_shift != 0)
+      static_cast<BlockRowTask*>(g.tasks)[place] = {first, length, window};
+    else
+      static_cast<WindowTask*>(g.tasks)[place] = {
+          first, window, length, pieces, piece, pieces > 1 ? slots_before : -1, 0};
   }
-  if (lane == 0 && pieces > 1 && g.split_windows != nullptr) g.split_windows[split_before] = window;
-  if (g.task_kind != WINDOWS_IN_SLOTS) return;
+  if (g.column_shift != 0) return;
   __shared__ Pieces cuts[THREADS / WARP_THREADS];
   const int32_t warp = threadIdx.x / WARP_THREADS;
   if (lane == 0) cuts[warp] = {begin, own.x, pieces, whole_before, wholes + longer, own.y};

@@ -11,12 +11,12 @@ from scipy.sparse import csr_array
 
 from asyncsparse_lab.formats import WCSR, bfloat16_bits
 from asyncsparse_lab.formats.layouts import K16, core_matrices
-from asyncsparse_lab.spmm import convert, convert_run
+from asyncsparse_lab.spmm import convert, convert_run, windows
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES, random_matrix
 from asyncsparse_lab.spmm.layout import DeviceBcsr
 from asyncsparse_lab.spmm.product import DeviceCsr
-from asyncsparse_lab.spmm.wcsr import DeviceWcsr, WindowTasks
-from asyncsparse_lab.spmm.windows import TASK, WindowPieces
+from asyncsparse_lab.spmm.wcsr import DeviceWcsr
+from asyncsparse_lab.spmm.windows import AUTO_LIMIT, TASK, CutRule, WindowPieces
 
 pytestmark = pytest.mark.gpu
 
@@ -89,28 +89,11 @@ def test_blocks_are_those_of_the_host(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("limit", [0, 64, 512])
-def test_windows_of_the_articles_kernel_are_those_of_the_host(name: str, limit: int) -> None:
+def test_windows_of_the_articles_kernel_are_those_of_the_host(name: str) -> None:
     A = MATRICES[name]()
-    made, tasks = convert.wcsr_from_csr(on_device(A), A.shape, limit)
-    expected = DeviceWcsr.from_csr(A)
+    made, expected = convert.wcsr_from_csr(on_device(A), A.shape), DeviceWcsr.from_csr(A)
     for field in ("window_row_ptr", "window_col_idx", "values"):
         np.testing.assert_array_equal(host(getattr(made, field)), host(getattr(expected, field)))
-    cut = WindowTasks.of(expected.window_row_ptr, limit)
-    np.testing.assert_array_equal(host(tasks.tasks), cut.tasks)
-    np.testing.assert_array_equal(host(tasks.split_windows), cut.split_windows)
-    assert tasks.most_pieces == cut.most_pieces
-
-
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("height", convert.HEIGHTS)
-@pytest.mark.usefixtures("way")
-def test_windows_are_those_of_the_host(name: str, height: int) -> None:
-    A = MATRICES[name]()
-    made, pieces = convert.windows_from_csr(on_device(A), A.shape, height)
-    same_windows(made, WCSR.from_csr(A, height, K16))
-    whole = WindowPieces.of(made.window_row_ptr, 0, deterministic=True)
-    np.testing.assert_array_equal(host(pieces.tasks).view(TASK), whole.tasks)
 
 
 def same_windows(made: Any, expected: WCSR) -> None:
@@ -120,22 +103,32 @@ def same_windows(made: Any, expected: WCSR) -> None:
     np.testing.assert_array_equal(host(made.values), laid)
 
 
+RULES = {
+    "whole": CutRule(),
+    "smallest": CutRule(16),
+    "large": CutRule(512),
+    "by the rule": CutRule(AUTO_LIMIT, column_tiles=4, places=396),
+    "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=7, places=10),
+}
+
+
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("height", convert.HEIGHTS)
-@pytest.mark.parametrize(
-    ("limit", "deterministic"), [(None, True), (0, True), (16, True), (512, False)]
-)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.usefixtures("way")
 def test_windows_and_pieces_are_those_of_the_host(
-    name: str, height: int, limit: int | None, deterministic: bool
+    name: str, height: int, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    A = MATRICES[name]()
-    by_limit = None if limit is None else lambda _: limit  # none: perhaps in one launch
+    monkeypatch.setattr(convert_run, "LEAST_PIECE", 96)  # so that the rule cuts small matrices
+    monkeypatch.setattr(windows, "LEAST_PIECE", 96)
+    A, deterministic = MATRICES[name](), rule != "large"
     made, pieces = convert.windows_from_csr(
-        on_device(A), A.shape, height, by_limit, deterministic=deterministic
+        on_device(A), A.shape, height, RULES[rule], deterministic=deterministic
     )
     expected = WCSR.from_csr(A, height, K16)
     same_windows(made, expected)
-    cut = WindowPieces.of(expected.window_row_ptr, limit or 0, deterministic)
+    limit = RULES[rule].limit(expected.window_row_ptr)
+    cut = WindowPieces.of(expected.window_row_ptr, limit, deterministic)
     np.testing.assert_array_equal(host(pieces.tasks).view(TASK), cut.tasks)
     for field in ("count", "limit", "slots", "most_pieces"):
         assert getattr(pieces, field) == getattr(cut, field)

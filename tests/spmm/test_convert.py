@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import ctypes
 import re
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from asyncsparse_lab.errors import DeviceError, InputError, UnsupportedError
+from asyncsparse_lab.errors import DeviceError, InputError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import compile_kernel
 from asyncsparse_lab.resources import resource_path
 from asyncsparse_lab.spmm import convert_kernels
-from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr
+from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_csr
 from asyncsparse_lab.spmm.convert_kernels import (
-    CLEAR,
-    CONVERT,
-    CUT,
     ENTRY,
     MOST_ROWS,
     THREADS,
+    WHOLE,
     ConvertArguments,
     Letter,
     kernel_builds,
     words_at_once,
     words_of,
 )
-from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, WINDOWS, can_convert, count_tasks
+from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, can_convert, count_tasks
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES
 from asyncsparse_lab.spmm.product import DeviceCsr
 from asyncsparse_lab.spmm.wcsr import WindowTasks
-from asyncsparse_lab.spmm.windows import WindowPieces
+from asyncsparse_lab.spmm.windows import CutRule, WindowPieces
 
 SMALL = [case for case in EDGE_CASES if case.scope != "named"]
 
@@ -68,7 +67,7 @@ def test_no_more_is_stored_than_is_allocated_before_it_is_counted(case) -> None:
 def test_a_full_matrix_stores_its_columns_and_no_more() -> None:
     assert PIECES[64].most_stored(100 * 40, 2, 40) == 2 * 48
     assert BLOCKS.most_stored(128 * 128, 2, 128) == 4
-    assert WINDOWS.most_stored(0, 2, 40) == 0
+    assert PIECES[64].most_stored(0, 2, 40) == 0
 
 
 def _letter(values: list[int], ticket: int) -> Letter:
@@ -79,40 +78,50 @@ def _letter(values: list[int], ticket: int) -> Letter:
 
 
 def test_a_letter_is_read_when_its_ticket_is_there() -> None:
-    letter = _letter([7, 0, 16, 48, 99], ticket=7)
-    assert letter.read(2, lambda: 600).tolist() == [0, 16, 48]
+    letter = _letter([7, 512, 0, 16, 48, 99], ticket=7)
+    limit, starts = letter.read(2, lambda: 600)
+    assert (limit, starts.tolist()) == (512, [0, 16, 48])
 
 
 def test_a_letter_is_waited_for_while_the_stream_is_busy() -> None:
-    letter = _letter([6, 0, 16], ticket=7)
+    letter = _letter([6, WHOLE, 0, 16], ticket=7)
 
     def status() -> int:
         letter._values[0] = 7
         return 0  # done by now, and the letter has come meanwhile
 
-    assert letter.read(1, status).tolist() == [0, 16]
+    assert letter.read(1, status)[1].tolist() == [0, 16]
 
 
 @pytest.mark.parametrize("status", [0, 700, 900])
 def test_a_stream_on_which_no_letter_comes_is_an_error(status: int) -> None:
     statuses = iter([600, status])
     with pytest.raises(DeviceError, match=f"told no sizes, and its stream has status {status}"):
-        _letter([6, 0, 16], ticket=7).read(1, lambda: next(statuses))
+        _letter([6, WHOLE, 0, 16], ticket=7).read(1, lambda: next(statuses))
 
 
 def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = iter(range(100, 200))
 
-    def zeros(count: int, dtype: object) -> SimpleNamespace:
-        return SimpleNamespace(data=SimpleNamespace(ptr=next(addresses)), nbytes=4 * count)
+    filled: list[tuple[int, int]] = []
 
-    def stream(pointer: int, captures: bool = False) -> SimpleNamespace:
-        return SimpleNamespace(ptr=pointer, is_capturing=lambda: captures)
+    def alloc(size: int) -> SimpleNamespace:
+        if size > 1 << 20:
+            raise MemoryError
+        return SimpleNamespace(ptr=next(addresses))
 
-    module = SimpleNamespace(zeros=zeros, int32=np.int32)
-    monkeypatch.setitem(__import__("sys").modules, "cupy", module)
+    def ndarray(shape: tuple[int], dtype: object, memory: Any) -> SimpleNamespace:
+        return SimpleNamespace(fill=lambda value: filled.append((shape[0], value)))
+
+    def stream(number: int, captures: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(number=number, is_capturing=lambda: captures)
+
+    memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+    module = SimpleNamespace(ndarray=ndarray, cuda=SimpleNamespace(alloc=alloc, memory=memory))
+    monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setattr(convert_kernels, "_MEETINGS", {})
     monkeypatch.setattr(convert_kernels, "_MEETING_PLACES", [])
+    monkeypatch.setattr(convert_kernels, "stream_id", lambda stream: stream.number)
 
     def meetings(device: int, stream: object, shared_bytes: int = 0) -> int:
         return convert_kernels.meetings(device, stream, shared_bytes)
@@ -120,16 +129,16 @@ def test_each_stream_meets_by_its_own_count(monkeypatch: pytest.MonkeyPatch) -> 
     first = meetings(0, stream(0))
     assert meetings(0, stream(0)) == first
     assert meetings(1, stream(0)) != first
-    # The stream of each thread has one name for all of them.
-    own = meetings(0, stream(2))
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(meetings, 0, stream(2)).result() != own
+    assert meetings(0, stream(2)) != first
+    with pytest.raises(MemoryLimitError, match="what thread blocks share of A needs 4,194,304"):
+        meetings(0, stream(4), 4_000_000)
     with pytest.raises(UnsupportedError, match="a CUDA graph is recorded"):
         meetings(0, stream(3, captures=True))
     larger = meetings(0, stream(0), 1000)
     assert larger != first, "windows are shared in memory of zeros, as much as a matrix needs"
     assert meetings(0, stream(0), 1000) == meetings(0, stream(0)) == larger
-    assert convert_kernels._MEETINGS[0, 0, 0].memory.nbytes >= 1000 + convert_kernels.SHARED_FROM
+    assert filled[-1] == (256, 0)
+    assert convert_kernels._MEETINGS[0, 0].bytes >= 1000 + convert_kernels.SHARED_FROM
     with pytest.raises(UnsupportedError, match="a CUDA graph is recorded"):
         meetings(0, stream(0, captures=True), 5000)
 
@@ -155,15 +164,10 @@ def test_letters_are_used_again_where_they_are_long_enough(monkeypatch: pytest.M
     assert convert_kernels.take_letter(10 * made[0]).windows == 20 * made[0]
 
 
-@pytest.mark.parametrize("limit", [-16, 8, 100])
+@pytest.mark.parametrize("limit", [-16, 8, 100, 2**31 - 16])
 def test_a_limit_is_whole_steps_of_columns(limit: int) -> None:
     with pytest.raises(InputError, match=f"max_cols_per_task is {limit}"):
-        count_tasks(np.array([0, 64]), limit)
-
-
-def test_stored_columns_are_counted_in_32_bits() -> None:
-    with pytest.raises(InputError, match="2147483648 columns"):
-        count_tasks(np.array([0, 2**31]), 0)
+        windows_from_csr(_host_csr(), (1, 1), 64, CutRule(limit))
 
 
 @pytest.mark.parametrize(("columns", "words"), [(0, 1), (1, 1), (32, 1), (33, 2), (2708, 85)])
@@ -178,7 +182,8 @@ def test_columns_are_bits_of_whole_words(columns: int, words: int) -> None:
 def test_few_sizes_of_shared_memory_hold_the_bits(
     words: int, shared_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convert_kernels, "shared_limit", lambda _: MAX_SHARED_BYTES)
+    facts = SimpleNamespace(shared_bytes_per_block=MAX_SHARED_BYTES)
+    monkeypatch.setattr(convert_kernels, "facts_of", lambda _: facts)
     found = convert_kernels.bits_bytes(words, 0)
     assert found == shared_bytes
     assert words_at_once(found) >= min(words, 27_775), "all, or as many as there is room for"
@@ -193,9 +198,12 @@ def test_the_kernel_leaves_the_shared_memory_that_its_bits_take() -> None:
     assert int(used[1]) <= convert_kernels._STATIC_BYTES
 
 
+def _host_csr() -> DeviceCsr:
+    return DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
+
+
 def test_arrays_of_the_host_or_of_64_bits_are_left_to_the_host() -> None:
-    host = DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
-    assert not can_convert(host)
+    assert not can_convert(_host_csr())
 
     def on_device(dtype: str) -> SimpleNamespace:
         return SimpleNamespace(dtype=np.dtype(dtype), get=None)
@@ -207,10 +215,9 @@ def test_arrays_of_the_host_or_of_64_bits_are_left_to_the_host() -> None:
 
 
 def test_kernels_are_refused_arrays_that_they_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
-    monkeypatch.setitem(__import__("sys").modules, "cupy", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
     with pytest.raises(UnsupportedError, match="CuPy's with int32 offsets"):
-        blocks_from_csr(host, (1, 1))
+        blocks_from_csr(_host_csr(), (1, 1))
 
 
 def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
@@ -226,8 +233,7 @@ def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
     share = (kernels / "include" / "convert_share.cuh").read_text()
     assert f"THREADS = {THREADS};" in share
     assert f"MOST_ROWS = {MOST_ROWS};" in share
-    phases = f"CONVERT = {CONVERT}, CLEAR = {CLEAR}, CUT = {CUT}"
-    assert f"enum Phase : int32_t {{ {phases} }};" in header
+    assert f"WHOLE = {WHOLE:#x};" in header
     entries = re.findall(r"^\s+(convert_\w+)\(const __grid_constant__", source, re.MULTILINE)
     assert entries == [ENTRY]
     assert [build.entry for build in kernel_builds()] == entries

@@ -20,7 +20,7 @@ from asyncsparse_lab.spmm import convert, convert_kernels, convert_run
 from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.conversion_hash import conversion_hash
 from asyncsparse_lab.spmm.product import Product
-from asyncsparse_lab.spmm.windows import AUTO_LIMIT, choose_limit
+from asyncsparse_lab.spmm.windows import AUTO_LIMIT, CutRule
 from asyncsparse_lab.studies import conversion, conversion_clocks
 from asyncsparse_lab.studies.base import Case
 from asyncsparse_lab.studies.conversion import Conversion
@@ -175,23 +175,15 @@ def test_a_result_is_freed_before_the_next_call(gpu: MadeUpGpu, clock: str) -> N
 
 
 @pytest.fixture
-def rules(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    """What the rule of cuts was asked for, on a GPU of 132 SMs; it cuts at 64 columns."""
-    asked: list[tuple[int, int, int]] = []
-
-    def limit_rule(max_cols_per_task: int, column_tiles: int, places: int) -> Callable[[Any], int]:
-        asked.append((max_cols_per_task, column_tiles, places))
-        return lambda window_row_ptr: 64
-
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = SimpleNamespace(sm_count=132)
     monkeypatch.setattr("asyncsparse_lab.gpu.device.device_facts", lambda: facts)
-    monkeypatch.setattr("asyncsparse_lab.spmm.windows.limit_rule", limit_rule)
-    return asked
 
 
 @pytest.mark.parametrize(("height", "places"), [(64, 3 * 132), (128, 2 * 132), (256, 132)])
+@pytest.mark.usefixtures("h200")
 def test_windows_are_cut_by_the_rule_of_their_kernel(
-    rules: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch, height: int, places: int
+    monkeypatch: pytest.MonkeyPatch, height: int, places: int
 ) -> None:
     given: list[Any] = []
 
@@ -202,28 +194,18 @@ def test_windows_are_cut_by_the_rule_of_their_kernel(
     monkeypatch.setattr(conversion, "windows_from_csr", windows_from_csr)
     product = Product.random(csr_array(np.eye(300, dtype=np.float32)), 500, xp=np)
     convert_once = Conversion("wcsr", height, "gpu").function(product)
-    assert rules == [(AUTO_LIMIT, 4, places)]
     assert convert_once() == "windows"
-    ((csr, shape, rows, limit),) = given
+    ((csr, shape, rows, rule),) = given
     assert csr is product.device_csr
-    assert (shape, rows, limit(None)) == ((300, 300), height, 64)
+    assert (shape, rows, rule) == ((300, 300), height, CutRule(AUTO_LIMIT, 4, places))
     kernel = conversion.window_kernels()[height]
     assert kernel.options["deterministic"], "as windows are cut here"
     assert kernel in conversion.kernels()
 
 
-def test_the_rule_is_that_of_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = SimpleNamespace(sm_count=4)
-    monkeypatch.setattr("asyncsparse_lab.gpu.device.device_facts", lambda: facts)
-    pointer = np.cumsum([0, 32_000, *[160] * 50])
-    limit = conversion.cut_rule(128, 512)(pointer)
-    assert 0 < limit == choose_limit(pointer, 4, 8) != choose_limit(pointer, 1, 8)
-
-
-def test_the_host_cuts_by_the_same_rule(
-    rules: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pointer = np.array([0, 160, 176])
+@pytest.mark.usefixtures("h200")
+def test_the_host_cuts_by_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    pointer = np.array([0, 160_000, 160_016])
     windows = SimpleNamespace(window_row_ptr=pointer, window_col_idx="indices")
     copied: list[Any] = []
     monkeypatch.setattr(
@@ -235,9 +217,9 @@ def test_the_host_cuts_by_the_same_rule(
     )
     product = Product.random(csr_array(np.eye(128, dtype=np.float32)), 512, xp=np)
     convert_once = Conversion("wcsr", 64, "host").function(product)
-    assert rules == [(AUTO_LIMIT, 4, 3 * 132)]
     assert convert_once() is windows
-    assert copied == [(4, 64, 3, "indices")], "160 columns in three pieces, 16 in one"
+    limit = 1616  # what each of 396 places has of 4 tiles of columns
+    assert copied == [(101, limit, 100, "indices")], "a window in 100 pieces, the other in one"
 
 
 @pytest.mark.parametrize(
