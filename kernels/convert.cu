@@ -105,7 +105,7 @@ __device__ __forceinline__ void for_entries(const ConvertArguments& g, uint32_t 
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
       const uint32_t entry = first + i * WARP_THREADS;
-      part = walk_on(part, static_cast<int32_t>(entry));
+      part = walk_on(part, static_cast<int32_t>(min(entry, end - 1)));
       visit(entry < end, part, columns[i], values[i]);
       columns[i] = next_columns[i];
       values[i] = next_values[i];
@@ -272,11 +272,13 @@ __device__ __forceinline__ void place_columns(const ConvertArguments& g, const G
                   32 * (group.low_words[window] + word - group.word_begins[window]));
   }
   if (!is_last_pass) return;
-  const int32_t window = threadIdx.x / WARP_THREADS;
-  if (window >= extent.windows || !Own(g, group, extent, window).is_first) return;
-  const int32_t count = g.counts[extent.first + window];
-  int32_t* const index = g.column_index + g.pointer[extent.first + window];
-  for (int32_t rank = count + lane; rank < padded(g, count); rank += WARP_THREADS) index[rank] = -1;
+  for (int32_t i = threadIdx.x; i < extent.windows * g.padded_to; i += THREADS) {
+    const int32_t window = i / g.padded_to;
+    if (!Own(g, group, extent, window).is_first) continue;
+    const int32_t count = g.counts[extent.first + window];
+    const int32_t rank = count + i % g.padded_to;
+    if (rank < padded(g, count)) g.column_index[g.pointer[extent.first + window] + rank] = -1;
+  }
 }
 
 // Where the value of a stored column and a row of its window lies.
@@ -349,7 +351,7 @@ __device__ __forceinline__ void fill_group(const ConvertArguments& g, Group& gro
   });
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     convert_csr(const __grid_constant__ ConvertArguments g) {
   constexpr int WARPS = THREADS / WARP_THREADS;
   __shared__ Group group;

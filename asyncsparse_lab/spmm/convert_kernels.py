@@ -22,7 +22,8 @@ from asyncsparse_lab.spmm.product import require_memory
 
 SOURCE: Final = "convert.cu"
 ENTRY: Final = "convert_csr"
-THREADS: Final = 1024
+THREADS: Final = (256, 1024)
+"""Of a thread block: for small matrices, and for others."""
 WHOLE: Final = 2**31 - 16
 """Columns at which no window is cut, and more than any has."""
 MOST_ROWS: Final = 1024
@@ -62,14 +63,18 @@ class ConvertArguments(ctypes.Structure):
 
 def kernel_builds(arch: str = "sm_90") -> list[KernelBuild]:
     """Return the compilations that a conversion needs."""
-    return [KernelBuild(SOURCE, ENTRY, {}, arch)]
+    return [KernelBuild(SOURCE, ENTRY, {"THREADS": threads}, arch) for threads in THREADS]
+
+
+def kernel_build(is_small: bool, arch: str = "sm_90") -> KernelBuild:
+    """Return the compilation for small matrices, or for others."""
+    return kernel_builds(arch)[0 if is_small else 1]
 
 
 @dataclass(frozen=True)
 class Ready:
     """The kernel on a device, checked once: its launch reads the one struct that is kept for it."""
 
-    grid: int
     arguments: ConvertArguments
     enqueue: Callable[[], None]
     lock: Any
@@ -86,18 +91,18 @@ class Ready:
 
 
 @cache
-def ready(device: int, shared_bytes: int) -> Ready:
-    """Compile the kernel for the current device; as many thread blocks as run at once there."""
+def ready(device: int, shared_bytes: int, is_small: bool) -> Ready:
+    """Compile the kernel for the current device; a thread block on each multiprocessor."""
     from asyncsparse_lab.gpu.compile import compile_kernel
     from asyncsparse_lab.gpu.launch import load
 
     facts = facts_of(device)
-    (build,) = kernel_builds(facts.arch)
+    build = kernel_build(is_small, facts.arch)
     kernel = load(compile_kernel(build.source, build.entry, build.constants, build.arch))
     arguments = ConvertArguments()
-    grid = facts.sm_count * kernel.blocks_per_sm(THREADS, shared_bytes)
-    enqueue = kernel.prepare(grid, THREADS, shared_bytes, arguments, cooperative=True)
-    return Ready(grid, arguments, enqueue, Lock())
+    threads = build.constants["THREADS"]
+    enqueue = kernel.prepare(facts.sm_count, threads, shared_bytes, arguments, cooperative=True)
+    return Ready(arguments, enqueue, Lock())
 
 
 class Letter:

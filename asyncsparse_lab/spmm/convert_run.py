@@ -39,6 +39,8 @@ AT_ONCE_BYTES: Final = 64 << 20
 """
 CLEAR_BYTES: Final = 4 << 20
 """What is filled with zeros before that, in less time than the grid needs to meet again."""
+SMALL: Final = 1024
+"""Rows and entries for each thread block, up to which few threads are sooner done than many."""
 SHARE_FROM: Final = 8192
 """Entries of a window from which thread blocks may share it: fewer are sooner done by one."""
 SHARED_BYTES: Final = 16 << 20
@@ -146,6 +148,11 @@ def can_convert(csr: DeviceCsr) -> bool:
     return on_device and indptr.dtype == _INT32 and indices.dtype == _INT32
 
 
+def is_small(m: int, entries: int, thread_blocks: int) -> bool:
+    """Whether so many rows and entries are converted by few threads a block."""
+    return m + entries <= SMALL * thread_blocks
+
+
 class Conversion:
     """A conversion that has been begun.
 
@@ -205,10 +212,10 @@ class Conversion:
         windows = -(-m // layout.height)
         words = words_of(-(-k // (1 << layout.column_shift)))
         # Of the windows of a block, some being shorter, or of those that it looks at together.
-        at_once = min(4 * (windows // facts_of(device).sm_count + 1), MOST_ROWS // layout.height)
+        grid = facts_of(device).sm_count
+        at_once = min(4 * (windows // grid + 1), MOST_ROWS // layout.height)
         bits = bits_bytes(words * at_once, device)
-        self._kernel = ready(device, bits)
-        grid = self._kernel.grid
+        self._kernel = ready(device, bits, is_small(m, entries, grid))
         shared = 4 * grid * (2 + words)
         if entries < SHARE_FROM or shared > SHARED_BYTES:
             shared = 0

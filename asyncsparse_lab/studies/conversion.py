@@ -265,7 +265,7 @@ def _record(
         q1, median, q3 = np.percentile(samples, [25, 50, 75])
         times = {"median_us": float(median), "q1_us": float(q1), "q3_us": float(q3),
                  "sample_count": len(samples), "samples_us": tuple(samples)}  # fmt: skip
-    kernel = _kernel() if conversion.where == "gpu" else {}
+    kernel = _kernel(product) if conversion.where == "gpu" else {}
     return Record(
         study=STUDY,
         case=case.name,
@@ -289,12 +289,14 @@ def _record(
     )
 
 
-def _kernel() -> dict[str, Any]:
+def _kernel(product: Product) -> dict[str, Any]:
     from asyncsparse_lab.gpu.compile import compile_kernel
+    from asyncsparse_lab.gpu.device import device_facts
     from asyncsparse_lab.spmm.conversion_hash import conversion_hash
-    from asyncsparse_lab.spmm.convert_kernels import kernel_builds as builds
+    from asyncsparse_lab.spmm.convert_kernels import kernel_build
+    from asyncsparse_lab.spmm.convert_run import is_small
 
-    build = builds()[0]
+    build = kernel_build(is_small(product.m, product.A.nnz, device_facts().sm_count))
     artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
     return {"kernel_hash": artifact.kernel_hash, "compiler": artifact.compiler,
             "host_hash": conversion_hash()}  # fmt: skip

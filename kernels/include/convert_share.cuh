@@ -12,7 +12,12 @@
 #include "grid_meeting.cuh"
 #include "window_bits.cuh"
 
-constexpr int THREADS = 1024;  // of the one block on an SM
+// Of the one block on an SM. All its warps run all of the code, most of it once for a small matrix:
+// there fewer are sooner done.
+#ifndef THREADS
+#define THREADS 1024
+#endif
+
 constexpr int MOST_ROWS = 1024;
 constexpr int MOST_WINDOWS = MOST_ROWS / 64;
 constexpr int FEW_WORDS = 512;  // zeroed and counted sooner than it is known which there are
@@ -150,19 +155,20 @@ __device__ __forceinline__ void find_words(const ConvertArguments& g, Group& gro
   }
   __syncthreads();
   if (!is_wide) return;
-  static_assert(MOST_ROWS <= THREADS, "a thread a row");
-  const int32_t row = threadIdx.x;
-  int32_t low = g.words;
-  int32_t high = 0;
-  if (row < rows && group.row_begins[row] < group.row_begins[row + 1]) {
-    low = (__ldg(g.indices + group.row_begins[row]) >> g.column_shift) / 32;
-    high = (__ldg(g.indices + group.row_begins[row + 1] - 1) >> g.column_shift) / 32 + 1;
-  }
-  low = __reduce_min_sync(~0u, low);
-  high = __reduce_max_sync(~0u, high);
-  if (row < rows && row % WARP_THREADS == 0) {  // heights are multiples of a warp
-    atomicMin(&group.low_words[row / g.height], low);
-    atomicMax(&group.high_words[row / g.height], high);
+  const int32_t lane = threadIdx.x % WARP_THREADS;
+  for (int32_t row = threadIdx.x; row - lane < rows; row += THREADS) {
+    int32_t low = g.words;
+    int32_t high = 0;
+    if (row < rows && group.row_begins[row] < group.row_begins[row + 1]) {
+      low = (__ldg(g.indices + group.row_begins[row]) >> g.column_shift) / 32;
+      high = (__ldg(g.indices + group.row_begins[row + 1] - 1) >> g.column_shift) / 32 + 1;
+    }
+    low = __reduce_min_sync(~0u, low);
+    high = __reduce_max_sync(~0u, high);
+    if (lane == 0) {  // heights are multiples of a warp
+      atomicMin(&group.low_words[row / g.height], low);
+      atomicMax(&group.high_words[row / g.height], high);
+    }
   }
   __syncthreads();
 }

@@ -57,12 +57,10 @@ __device__ __forceinline__ void place_tasks(const ConvertArguments& g, int32_t f
   int32_t longer = 0;
   int32_t slots_before = 0;
   for (int32_t first = 0; first < g.windows; first += OTHERS) {
-    const int32_t mine = first + threadIdx.x;
+    const int32_t count = min(g.windows - first, OTHERS);
     __syncthreads();
-    if (threadIdx.x < OTHERS)
-      others[threadIdx.x] = mine < g.windows ? pieces_of(mine) : make_int2(0, -1);
+    for (int32_t i = threadIdx.x; i < count; i += THREADS) others[i] = pieces_of(first + i);
     __syncthreads();
-    const int32_t count = g.windows - first < OTHERS ? g.windows - first : OTHERS;
     for (int32_t i = lane; i < count; i += WARP_THREADS) {
       const int2 other = others[i];
       const bool earlier = first + i < window;

@@ -48,6 +48,7 @@ MATRICES["heavy"] = lambda: random_matrix(700, 3000, 0.3, seed=6)  # windows tha
 
 WAYS = {
     "usual": {},
+    "many threads": {"SMALL": 0},
     "in two launches": {"AT_ONCE_BYTES": 0},
     "zeros by all": {"CLEAR_BYTES": 0},
     "shared": {"SHARE_FROM": 32},
@@ -110,11 +111,15 @@ RULES = {
     "by the rule": CutRule(AUTO_LIMIT, column_tiles=4, places=396),
     "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=7, places=10),
 }
+WAYS_TO_CUT = [
+    *(("usual", rule) for rule in RULES),
+    *((way, "by the rule, few places") for way in WAYS if way != "usual"),
+]
 
 
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("height", convert.HEIGHTS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("way", "rule"), WAYS_TO_CUT, indirect=["way"])
 @pytest.mark.usefixtures("way")
 def test_windows_and_pieces_are_those_of_the_host(
     name: str, height: int, rule: str, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +142,9 @@ def test_windows_and_pieces_are_those_of_the_host(
 
 
 @pytest.mark.parametrize(
-    "way", ["usual", "zeros by all", "shared", "shared in two launches"], indirect=True
+    "way",
+    ["usual", "many threads", "zeros by all", "shared", "shared in two launches"],
+    indirect=True,
 )
 @pytest.mark.usefixtures("way")
 def test_ten_thousand_conversions_on_two_streams_at_once() -> None:

@@ -21,7 +21,6 @@ from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_
 from asyncsparse_lab.spmm.convert_kernels import (
     ENTRY,
     MOST_ROWS,
-    THREADS,
     WHOLE,
     ConvertArguments,
     Letter,
@@ -191,11 +190,11 @@ def test_few_sizes_of_shared_memory_hold_the_bits(
 
 
 def test_the_kernel_leaves_the_shared_memory_that_its_bits_take() -> None:
-    (build,) = kernel_builds()
-    artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
-    used = re.search(r"(\d+) bytes smem", artifact.log)
-    assert used is not None
-    assert int(used[1]) <= convert_kernels._STATIC_BYTES
+    for build in kernel_builds():
+        artifact = compile_kernel(build.source, build.entry, build.constants, build.arch)
+        used = re.search(r"(\d+) bytes smem", artifact.log)
+        assert used is not None
+        assert int(used[1]) <= convert_kernels._STATIC_BYTES
 
 
 def _host_csr() -> DeviceCsr:
@@ -231,9 +230,8 @@ def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
     assert ctypes.sizeof(ConvertArguments) == int(size[1])
     source = (kernels / "convert.cu").read_text()
     share = (kernels / "include" / "convert_share.cuh").read_text()
-    assert f"THREADS = {THREADS};" in share
     assert f"MOST_ROWS = {MOST_ROWS};" in share
     assert f"WHOLE = {WHOLE:#x};" in header
     entries = re.findall(r"^\s+(convert_\w+)\(const __grid_constant__", source, re.MULTILINE)
     assert entries == [ENTRY]
-    assert [build.entry for build in kernel_builds()] == entries
+    assert {build.entry for build in kernel_builds()} == {*entries}

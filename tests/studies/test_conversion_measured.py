@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from asyncsparse_lab.errors import MemoryLimitError
+from asyncsparse_lab.gpu.compile import compile_kernel
 from asyncsparse_lab.records import Record, stale
 from asyncsparse_lab.records.record import MAX_SAMPLES
 from asyncsparse_lab.spmm import convert, convert_kernels, convert_run
@@ -46,10 +47,17 @@ def test_arrays_are_compared_bit_for_bit() -> None:
     assert conversion.different(first, wide, fields) == ["values"]
 
 
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = SimpleNamespace(sm_count=132)
+    monkeypatch.setattr("asyncsparse_lab.gpu.device.device_facts", lambda: facts)
+
+
 @pytest.mark.parametrize(
     ("where", "clock", "l2"),
     [("host", "wall", None), ("gpu", "wall", None), ("gpu", "events", "cold")],
 )
+@pytest.mark.usefixtures("h200")
 def test_a_record_says_what_was_converted_where(where: str, clock: str, l2: str | None) -> None:
     A = csr_array(np.eye(130, dtype=np.float32))
     product = Product.random(A, 8, xp=np)
@@ -61,7 +69,9 @@ def test_a_record_says_what_was_converted_where(where: str, clock: str, l2: str 
     assert record.params == {"window": 128, "where": where}
     assert record.result["stored"] == 128 + 16
     assert record.result["one_entry_us"] == 0.5
-    assert (record.kernel_hash is not None) == (where == "gpu")
+    build = convert_kernels.kernel_build(is_small=True)
+    used = compile_kernel(build.source, build.entry, build.constants, build.arch).kernel_hash
+    assert record.kernel_hash == (used if where == "gpu" else None)
     assert record.host_hash == (conversion_hash() if where == "gpu" else None)
     failed = conversion._record(CASE, product, one, [1.0], "wrong", "differ", [])
     assert failed.median_us is None
@@ -174,12 +184,6 @@ def test_a_result_is_freed_before_the_next_call(gpu: MadeUpGpu, clock: str) -> N
     assert isinstance(made, Result)
 
 
-@pytest.fixture
-def h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = SimpleNamespace(sm_count=132)
-    monkeypatch.setattr("asyncsparse_lab.gpu.device.device_facts", lambda: facts)
-
-
 @pytest.mark.parametrize(("height", "places"), [(64, 3 * 132), (128, 2 * 132), (256, 132)])
 @pytest.mark.usefixtures("h200")
 def test_windows_are_cut_by_the_rule_of_their_kernel(
@@ -239,7 +243,7 @@ def test_each_clock_has_a_record_and_each_result_is_compared(
     monkeypatch.setattr(
         conversion.Product, "random", classmethod(lambda cls, A, n: SimpleNamespace(m=64))
     )
-    monkeypatch.setattr(conversion, "_kernel", dict)
+    monkeypatch.setattr(conversion, "_kernel", lambda product: {})
     monkeypatch.setattr(Conversion, "function", lambda self, product: (self, product))
     timed_by: list[tuple[str, str, int]] = []
 
