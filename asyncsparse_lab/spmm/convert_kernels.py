@@ -22,7 +22,7 @@ from asyncsparse_lab.spmm.product import require_memory
 
 SOURCE: Final = "convert.cu"
 ENTRY: Final = "convert_csr"
-THREADS: Final = (256, 1024)
+THREADS: Final = (512, 1024)
 """Of a thread block: for small matrices, and for others."""
 WHOLE: Final = 2**31 - 16
 """Columns at which no window is cut, and more than any has."""

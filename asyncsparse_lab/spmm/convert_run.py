@@ -39,7 +39,7 @@ AT_ONCE_BYTES: Final = 64 << 20
 """
 CLEAR_BYTES: Final = 4 << 20
 """What is filled with zeros before that, in less time than the grid needs to meet again."""
-SMALL: Final = 1024
+SMALL: Final = 4096
 """Rows and entries for each thread block, up to which few threads are sooner done than many."""
 SHARE_FROM: Final = 8192
 """Entries of a window from which thread blocks may share it: fewer are sooner done by one."""

@@ -95,9 +95,21 @@ def blocks_work(
     flops = per_row * (2.0 * BLOCK * BLOCK * tile_columns)
     if not overlapping:
         return _ring_work(problem, moved, flops, a_bytes, tile_columns, IN_TURN), a_bytes
-    reread = _reread_bytes(problem, problem.structure.blocks, len(per_row), tile_columns)
-    work = _ring_work(problem, moved, flops, a_bytes + reread, tile_columns, OVERLAPPING)
-    return work, a_bytes
+    steps = problem.structure.blocks
+    return _overlapping_work(problem, moved, flops, a_bytes, steps, tile_columns), a_bytes
+
+
+def _overlapping_work(
+    problem: Problem,
+    moved: npt.NDArray[np.floating[Any]],
+    flops: npt.NDArray[np.floating[Any]],
+    a_bytes: int,
+    steps: int,
+    tile_columns: int,
+) -> Work:
+    """Return the work of a ring that loads while C leaves, and B again where L2 did not keep it."""
+    read_bytes = a_bytes + _reread_bytes(problem, steps, len(moved), tile_columns)
+    return _ring_work(problem, moved, flops, read_bytes, tile_columns, OVERLAPPING)
 
 
 def _reread_bytes(problem: Problem, steps: int, tasks: int, tile_columns: int) -> float:
@@ -159,9 +171,8 @@ def pairs_work(problem: Problem, tile_columns: int, steps: IntArray) -> tuple[Wo
     moved = steps * (per_step * block_bytes + slice_bytes)
     moved = moved + problem.stored(2 * BLOCK, tile_columns)
     flops = steps * (2.0 * per_step * BLOCK * BLOCK * tile_columns)
-    reread = _reread_bytes(problem, int(steps.sum()), len(steps), tile_columns)
-    work = _ring_work(problem, moved, flops, a_bytes + reread, tile_columns, OVERLAPPING)
-    return work, a_bytes
+    total = int(steps.sum())
+    return _overlapping_work(problem, moved, flops, a_bytes, total, tile_columns), a_bytes
 
 
 def windows_work(

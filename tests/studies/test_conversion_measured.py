@@ -21,6 +21,8 @@ from asyncsparse_lab.spmm import convert, convert_kernels, convert_run
 from asyncsparse_lab.spmm.code_hash import code_digest
 from asyncsparse_lab.spmm.conversion_hash import conversion_hash
 from asyncsparse_lab.spmm.product import Product
+from asyncsparse_lab.spmm.run import Ours
+from asyncsparse_lab.spmm.variants import VARIANTS
 from asyncsparse_lab.spmm.windows import AUTO_LIMIT, CutRule
 from asyncsparse_lab.studies import conversion, conversion_clocks
 from asyncsparse_lab.studies.base import Case
@@ -272,6 +274,37 @@ def test_each_clock_has_a_record_and_each_result_is_compared(
         if record.status == "passed":
             times = (record.median_us, record.result["one_entry_us"])
             assert times == ((20.0, 1.0) if record.clock == "events" else (30.0, 2.0))
+
+
+def test_five_products_stand_beside_a_conversion_by_the_same_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched: list[Any] = []
+
+    def prepare(self: Ours, product: Any) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda: launched.append(self.kernel))
+
+    def timed_once(run: Any, repeats: int, clock: str, moments: int) -> tuple[Any, list[float]]:
+        assert (repeats * moments, clock) == (30, "wall")
+        return run(), [3.0, 9.0, 4.0]
+
+    monkeypatch.setattr(Ours, "prepare", prepare)
+    monkeypatch.setattr(conversion, "timed", timed_once)
+
+    def record(variant: str, where: str, clock: str, status: str = "passed") -> Record:
+        params = {"block" if variant == "bcsr" else "window": 64, "where": where}
+        return Record(study="conversion", case="power", op="convert", role="ours",
+                      backend="asyncsparse", variant=variant, status=status, clock=clock,
+                      params=params, result={"stored": 1})  # fmt: skip
+
+    for variant, kernel in (("bcsr", "bcsr-overlap"), ("wcsr", "wcsr-pipelined")):
+        beside = conversion._beside_products(record(variant, "gpu", "wall"), SimpleNamespace())
+        assert beside.result == {"stored": 1, "five_products_us": 4.0}
+        assert launched == [VARIANTS[kernel]] * 5
+        launched.clear()
+    others = [("host", "wall"), ("gpu", "events"), ("gpu", "wall", "oom")]
+    for other in (record("wcsr", *which) for which in others):
+        assert conversion._beside_products(other, SimpleNamespace()) is other
 
 
 def test_a_record_keeps_all_samples() -> None:
