@@ -226,7 +226,8 @@ def _beside_products(record: Record, product: Product) -> Record:
             multiply()
 
     _, samples = timed(multiply_often, REPEATS, "wall", MOMENTS)
-    return replace(record, result=record.result | {"five_products_us": float(np.median(samples))})
+    five_us = float(np.median(samples))
+    return replace(record, result={**record.result, "five_products_us": five_us})
 
 
 def _converted(case: Case, product: Product) -> list[Record]:

@@ -295,6 +295,7 @@ def test_five_products_stand_beside_a_conversion_by_the_same_clock(
         params = {"block" if variant == "bcsr" else "window": 64, "where": where}
         return Record(study="conversion", case="power", op="convert", role="ours",
                       backend="asyncsparse", variant=variant, status=status, clock=clock,
+                      reason="full" if status == "oom" else None,
                       params=params, result={"stored": 1})  # fmt: skip
 
     for variant, kernel in (("bcsr", "bcsr-overlap"), ("wcsr", "wcsr-pipelined")):
