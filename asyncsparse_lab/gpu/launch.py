@@ -22,7 +22,7 @@ from asyncsparse_lab.gpu.device import DeviceFacts, device_facts
 MAX_THREADS: Final = 1024
 _MAX_GRID: Final = (2**31 - 1, 65_535, 65_535)
 _DEFAULT_DYNAMIC_SHARED: Final = 48 * 1024
-_NO_CONTEXT: Final = 201  # CUDA_ERROR_INVALID_CONTEXT
+NO_CONTEXT: Final = 201  # CUDA_ERROR_INVALID_CONTEXT
 _PORTABLE_CLUSTER: Final = 8  # blocks of a cluster; more only where a kernel asks for it
 
 # (kernel hash, entry, device) -> kernel; a module stays loaded as long as the process lives.
@@ -212,8 +212,8 @@ class Kernel:
         # The driver gets addresses only; the default argument keeps what they point to.
         def launch(_alive: tuple[object, ...] = (pointers, arguments, self)) -> None:
             (status,) = enqueue(*geometry, current(), *rest)
-            if int(status) == _NO_CONTEXT:  # the first call of a host thread to CUDA
-                _bind_context()
+            if int(status) == NO_CONTEXT:  # the first call of a host thread to CUDA
+                bind_context()
                 (status,) = enqueue(*geometry, current(), *rest)
             if int(status):
                 raise DeviceError(f"launch of {name}: {self._explain(status)}")
@@ -298,7 +298,7 @@ def load(artifact: Artifact) -> Kernel:
     check_arch(artifact, facts)
     import cupy
 
-    _bind_context()
+    bind_context()
     key = (artifact.kernel_hash, artifact.entry, int(cupy.cuda.Device().id))
     if key not in _LOADED:
         _LOADED[key] = Kernel(artifact, facts)
@@ -332,7 +332,7 @@ def check_arch(artifact: Artifact, facts: DeviceFacts) -> None:
         )
 
 
-def _bind_context() -> None:
+def bind_context() -> None:
     """Make the current device's primary context if need be, and bind it to this thread."""
     import cupy
 

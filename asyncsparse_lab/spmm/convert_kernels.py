@@ -18,6 +18,7 @@ import numpy as np
 from asyncsparse_lab.errors import DeviceError, MemoryLimitError, UnsupportedError
 from asyncsparse_lab.gpu.compile import KernelBuild
 from asyncsparse_lab.gpu.device import DeviceFacts
+from asyncsparse_lab.gpu.launch import NO_CONTEXT, bind_context, load
 from asyncsparse_lab.spmm.product import require_memory
 
 SOURCE: Final = "convert.cu"
@@ -94,7 +95,6 @@ class Ready:
 def ready(device: int, shared_bytes: int, is_small: bool) -> Ready:
     """Compile the kernel for the current device; a thread block on each multiprocessor."""
     from asyncsparse_lab.gpu.compile import compile_kernel
-    from asyncsparse_lab.gpu.launch import load
 
     facts = facts_of(device)
     build = kernel_build(is_small, facts.arch)
@@ -249,6 +249,9 @@ def stream_id(stream: Any) -> int:
     from cuda.bindings import driver
 
     status, number = driver.cuStreamGetId(stream.ptr)
+    if int(status) == NO_CONTEXT:  # the first call of a host thread to CUDA
+        bind_context()
+        status, number = driver.cuStreamGetId(stream.ptr)
     if int(status):
         raise DeviceError(f"cuStreamGetId of stream {stream.ptr:#x}: {status.name}")
     return int(number)

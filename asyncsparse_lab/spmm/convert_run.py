@@ -251,7 +251,7 @@ class Conversion:
             window_cost=window_cost,
             share_from=SHARE_FROM if shared else _NEVER,
             least_piece=least_piece,
-            column_tiles=rule.column_tiles if rule.max_cols_per_task == AUTO_LIMIT else 0,
+            column_tiles=max(rule.column_tiles, 1) if rule.max_cols_per_task == AUTO_LIMIT else 0,
             places=rule.places,
             deterministic=deterministic,
             is_cleared=capacity == most and most * layout.column_bytes <= CLEAR_BYTES,

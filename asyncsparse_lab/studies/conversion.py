@@ -208,7 +208,13 @@ def measure(case: Case) -> list[Record]:
         seconds=0.02,
         ceilings=ceilings_here(),
     )
-    return [*(_beside_products(record, product) for record in converted), *products]
+    multiplied = {record.variant for record in products if record.status == "passed"}
+    kernels_of = {"bcsr": BLOCKS_KERNEL, "wcsr": WINDOWS_KERNEL}
+    beside = [
+        _beside_products(record, product) if kernels_of[record.variant] in multiplied else record
+        for record in converted
+    ]
+    return [*beside, *products]
 
 
 def _beside_products(record: Record, product: Product) -> Record:

@@ -109,12 +109,21 @@ RULES = {
     "smallest": CutRule(16),
     "large": CutRule(512),
     "by the rule": CutRule(AUTO_LIMIT, column_tiles=4, places=396),
-    "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=7, places=10),
+    "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=3, places=10),
 }
 WAYS_TO_CUT = [
     *(("usual", rule) for rule in RULES),
     *((way, "by the rule, few places") for way in WAYS if way != "usual"),
 ]
+
+
+def test_the_rules_cut_some_matrices_at_more_than_the_least_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(windows, "LEAST_PIECE", 96)
+    for name in ("by the rule", "by the rule, few places"):
+        pointers = (WCSR.from_csr(make(), 64, K16).window_row_ptr for make in MATRICES.values())
+        assert max(RULES[name].limit(pointer) for pointer in pointers) > 96
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -169,6 +178,15 @@ def test_ten_thousand_conversions_on_two_streams_at_once() -> None:
     for window_col_idx, values in found:
         np.testing.assert_array_equal(window_col_idx, expected.window_col_idx)
         np.testing.assert_array_equal(values, laid)
+
+
+def test_a_conversion_may_be_the_first_that_a_thread_does_on_the_gpu() -> None:
+    A = MATRICES["stored-zeros"]()
+    csr = on_device(A)
+    convert.windows_from_csr(csr, A.shape, 64)
+    with ThreadPoolExecutor(1) as pool:
+        made, _ = pool.submit(convert.windows_from_csr, csr, A.shape, 64).result()
+    same_windows(made, WCSR.from_csr(A, 64, K16))
 
 
 def test_a_case_of_the_study_is_measured_and_right() -> None:

@@ -16,7 +16,7 @@ from asyncsparse_lab.formats import BCSR, WCSR
 from asyncsparse_lab.formats.layouts import K16
 from asyncsparse_lab.gpu.compile import compile_kernel
 from asyncsparse_lab.resources import resource_path
-from asyncsparse_lab.spmm import convert_kernels
+from asyncsparse_lab.spmm import convert_kernels, convert_run
 from asyncsparse_lab.spmm.convert import HEIGHTS, blocks_from_csr, windows_from_csr
 from asyncsparse_lab.spmm.convert_kernels import (
     ENTRY,
@@ -28,7 +28,13 @@ from asyncsparse_lab.spmm.convert_kernels import (
     words_at_once,
     words_of,
 )
-from asyncsparse_lab.spmm.convert_run import BLOCKS, PIECES, can_convert, count_tasks
+from asyncsparse_lab.spmm.convert_run import (
+    BLOCKS,
+    PIECES,
+    Conversion,
+    can_convert,
+    count_tasks,
+)
 from asyncsparse_lab.spmm.edge_cases import EDGE_CASES
 from asyncsparse_lab.spmm.geometry import MAX_SHARED_BYTES
 from asyncsparse_lab.spmm.product import DeviceCsr
@@ -197,6 +203,38 @@ def test_the_kernel_leaves_the_shared_memory_that_its_bits_take() -> None:
         assert int(used[1]) <= convert_kernels._STATIC_BYTES
 
 
+def test_stored_columns_are_counted_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert_run, "give_letter", lambda letter: None)
+    made = Conversion.__new__(Conversion)
+    made._letter = SimpleNamespace(read=lambda *_: (WHOLE, np.array([0, 2**31])))
+    made._arguments = ConvertArguments(windows=1, capacity=100)
+    made._status = lambda: 0
+    with pytest.raises(InputError, match="2147483648 columns"):
+        made.settle()
+
+
+@pytest.mark.parametrize("statuses", [[0], [201, 0], [201, 999], [999]])
+def test_a_stream_s_number_is_asked_again_where_a_thread_has_no_context(
+    statuses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(statuses)
+
+    class Status(int):
+        name = "CUDA_ERROR"
+
+    bound: list[bool] = []
+    driver = SimpleNamespace(cuStreamGetId=lambda _: (Status(next(left)), 7))
+    monkeypatch.setattr("cuda.bindings.driver", driver, raising=False)
+    monkeypatch.setattr(convert_kernels, "bind_context", lambda: bound.append(True))
+    if statuses[-1]:
+        with pytest.raises(DeviceError, match="cuStreamGetId of stream 0x10: CUDA_ERROR"):
+            convert_kernels.stream_id(SimpleNamespace(ptr=16))
+    else:
+        assert convert_kernels.stream_id(SimpleNamespace(ptr=16)) == 7
+    assert bound == [True] * (len(statuses) - 1)
+    assert not list(left)
+
+
 def _host_csr() -> DeviceCsr:
     return DeviceCsr(np.zeros(2, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16))
 
@@ -219,7 +257,7 @@ def test_kernels_are_refused_arrays_that_they_cannot_read(monkeypatch: pytest.Mo
         blocks_from_csr(_host_csr(), (1, 1))
 
 
-def test_the_argument_struct_and_the_threads_mirror_the_source() -> None:
+def test_the_argument_struct_mirrors_the_source() -> None:
     kernels = resource_path("kernels")
     header = (kernels / "include" / "convert_arguments.cuh").read_text()
     body = header[header.index("struct ConvertArguments {") :].partition("};")[0]
