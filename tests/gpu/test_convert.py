@@ -109,7 +109,7 @@ RULES = {
     "smallest": CutRule(16),
     "large": CutRule(512),
     "by the rule": CutRule(AUTO_LIMIT, column_tiles=4, places=396),
-    "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=3, places=10),
+    "by the rule, few places": CutRule(AUTO_LIMIT, column_tiles=1, places=10),
 }
 WAYS_TO_CUT = [
     *(("usual", rule) for rule in RULES),
