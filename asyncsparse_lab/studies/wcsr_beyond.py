@@ -9,10 +9,9 @@ W.  The floors of a configuration, each over a rate that was measured:
 * MMA: :math:`2 H N \sum_w p_w` operations, the zeros that are stored among them
 * HBM: A as stored, the touched rows of B and C, once each
 
-Each matrix has its own best configuration, so it is searched for, on a cold L2, where A is not too
-large: every tile in every order of the rows, then the few fastest tiles and orders at other limits
-of a window, their pieces added up in a fixed order or by atomics.  Nothing is left out of the
-records.
+Each matrix has its own best configuration, so it is searched for, on a cold L2: every tile in every
+order of the rows, then the few fastest tiles and orders at other limits of a window, their pieces
+added up in a fixed order or by atomics.  Nothing is left out of the records.
 
 Of the fastest configuration of each matrix a probe is timed that leaves out products and stores,
 so that its loads remain, with what they wait for: no kernel that loads so can be faster.
@@ -31,7 +30,6 @@ from asyncsparse_lab.spmm.convert import HEIGHTS
 from asyncsparse_lab.spmm.orders import AS_STORED, orders_of, row_order
 from asyncsparse_lab.spmm.variants import VARIANTS, Variant
 from asyncsparse_lab.studies.base import Case, Drawing, Table
-from asyncsparse_lab.studies.row_orders import LARGEST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,7 +76,7 @@ def cases() -> list[Case]:
 
 def search_seconds(nnz: int) -> float:
     """Return what the search is predicted to take: two steps, and on the host the ordering."""
-    return 2 * (0.6 + 0.4e-7 * nnz) + 1.5e-7 * nnz if nnz <= LARGEST else 0.0
+    return 2 * (0.6 + 0.4e-7 * nnz) + 3e-7 * nnz
 
 
 def kernels() -> list[Variant]:
@@ -191,11 +189,9 @@ def measure(case: Case) -> list[Record]:
     from asyncsparse_lab.studies.spmm_common import time_probe
 
     measured = measure_case(STUDY, case, kernels(), libraries())
-    product, records = measured.product, measured.records
-    if product.A.nnz <= LARGEST:
-        orders = reordered(product.A)
-        records = with_windows([*records, *search(case, orders)], product)
-        records += search(case, recut(records, [*kernels(), *orders]))
+    product, orders = measured.product, reordered(measured.product.A)
+    records = with_windows([*measured.records, *search(case, orders)], product)
+    records += search(case, recut(records, [*kernels(), *orders]))
     if (best := fastest(records)) is not None:
         records = [*records, time_probe(loads_only(best), product, STUDY, case)]
     return with_windows(records, product)

@@ -11,7 +11,6 @@ from asyncsparse_lab.spmm.orders import AS_STORED, NAMES
 from asyncsparse_lab.spmm.windows import AUTO_LIMIT
 from asyncsparse_lab.studies.base import Drawing, Table
 from asyncsparse_lab.studies.bcsr_figures import plain_log
-from asyncsparse_lab.studies.row_orders import LARGEST
 from asyncsparse_lab.studies.wcsr_beyond import WANTED_TFLOPS
 
 if TYPE_CHECKING:
@@ -213,8 +212,7 @@ def configurations(rows: pd.DataFrame) -> Table:
         "atomics), and what preparing A takes once, ordering and conversion; what was measured "
         "after another limit is cut again on the host, which is slower. Beside it the best "
         "with rows as stored. The fastest tiles, whatever their order, were cut in more ways than "
-        f"others; of more than {LARGEST:,} non-zeros rows stayed as stored, windows cut by rule. "
-        f"Measured: {_of(rows)}.",
+        f"others. Measured: {_of(rows)}.",
     )
 
 

@@ -245,9 +245,7 @@ def test_what_can_only_follow_itself_does() -> None:
     assert wcsr_beyond.apart([]) == []
 
 
-@pytest.mark.parametrize("largest", [10_000_000, 0])
-def test_a_case_is_searched_in_two_steps(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
-    monkeypatch.setattr(wcsr_beyond, "LARGEST", largest)
+def test_a_case_is_searched_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     A = csr_array(random_array((150, 150), density=0.1, rng=np.random.default_rng(0)))
     product = Product.random(A, 64, xp=np).with_output("bfloat16")
     truth = reference(product.A, product.B)
@@ -274,15 +272,15 @@ def test_a_case_is_searched_in_two_steps(monkeypatch: pytest.MonkeyPatch, larges
     first, *steps = calls
     assert (first["variants"], first["libraries"]) == (wcsr_beyond.kernels(), 3)
     assert "l2_states" not in first, "cold and warm"
-    assert sorted(ordered) == ([SIMILARITY, CUTHILL_MCKEE] if largest else []), "each once"
-    assert [len(step["variants"]) for step in steps] == ([14, 4] if largest else [])
+    assert sorted(ordered) == [SIMILARITY, CUTHILL_MCKEE], "each once"
+    assert [len(step["variants"]) for step in steps] == [14, 4]
     assert all(step["l2_states"] == ("cold",) and step["seconds"] == 0.015 for step in steps)
     asked = [str(sorted(v.params.items())) + v.name for call in calls for v in call["variants"]]
     assert len(set(asked)) == len(asked), "measured twice"
     assert len(records) == len(asked) + 1, "all are kept, and a probe"
     assert all("gathered_bytes" in one.result for one in records)
     assert records[-1].role == "probe"
-    assert records[-1].params["row_order"] == (SIMILARITY if largest else AS_STORED)
+    assert records[-1].params["row_order"] == SIMILARITY
 
 
 def test_pictures_and_tables(
