@@ -56,7 +56,7 @@ SEARCHED: Final = 4
 fastest with rows as stored."""
 NEAR: Final = 5
 """Places ahead from which one of another tile is drawn."""
-LIMITS: Final = (0, 512, 768, 1024, 1536)
+LIMITS: Final = (0, 512, 640, 768, 896, 1024, 1280, 1536)
 """Columns at which the windows of these are cut."""
 SEARCH_SECONDS: Final = 0.015
 """For each configuration of the search."""
@@ -76,7 +76,7 @@ def cases() -> list[Case]:
 
 def search_seconds(nnz: int) -> float:
     """Return what the search is predicted to take: two steps, and on the host the ordering."""
-    return 2 * (0.6 + 0.4e-7 * nnz) + 3e-7 * nnz
+    return 2 * (0.7 + 0.4e-7 * nnz) + 4e-7 * nnz
 
 
 def kernels() -> list[Variant]:
