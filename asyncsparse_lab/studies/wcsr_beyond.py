@@ -51,6 +51,8 @@ THRESHOLDS: Final = (0, 256, 512, 1024)
 """Columns at which the article's kernel cuts windows; 0 leaves them whole."""
 WANTED_TFLOPS: Final = 12.0
 """Useful, on the matrices of the suite that are in ``shared`` too."""
+DENSE_TFLOPS_THEN: Final = 8.8
+"""Of dense cuBLAS on these, where that was set: one machine of the kind is not like another."""
 SEARCHED: Final = 4
 """Tiles, each in an order of the rows, that are cut in other ways: the fastest of all, and the
 fastest with rows as stored."""

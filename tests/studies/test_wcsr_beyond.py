@@ -186,7 +186,8 @@ def test_the_fastest_are_cut_in_every_other_way() -> None:
     warm = replace(record(case, Ours(tiles[6]), 1.0), l2="warm")
     paper = record(case, Ours(PAPER), 1.0)
     found = wcsr_beyond.recut([*records[::-1], failed, warm, paper], by_time)
-    of_one = {(0, 1), (512, 1), (512, 0), (768, 1), (768, 0)}  # 1024 is as whole
+    below = (512, 640, 768, 896)  # 1024 is as whole
+    of_one = {(0, 1), *((limit, fixed) for limit in below for fixed in (1, 0))}
     expected = {
         (str(v.constants), v.options["row_order"], *way)
         for v in (by_time[0], tiles[0], tiles[1], by_time[5])
@@ -198,12 +199,12 @@ def test_the_fastest_are_cut_in_every_other_way() -> None:
                                                            "deterministic")))
         for v in found
     ]  # fmt: skip
-    assert len(asked) == 4 * 5 - 1
+    assert len(asked) == 4 * 9 - 1
     assert set(asked) == expected
     assert all(one[0] != other[0] for one, other in pairwise(asked)), "one kernel after itself"
     limits = [limit for _, _, limit, _ in asked]
     assert limits[:2] == [0] * 2, "option by option"
-    assert limits[-6:] == [768] * 6
+    assert limits[-6:] == [896] * 6
     assert wcsr_beyond.recut([paper], []) == []
 
 
@@ -214,8 +215,8 @@ def test_the_fastest_with_rows_as_stored_is_cut_too() -> None:
     records = [record(case, Ours(v), 10.0 + us) for us, v in enumerate(by_time)]
     asked = wcsr_beyond.recut(records, by_time)
     stored = [v.constants for v in asked if v.options["row_order"] == AS_STORED]
-    assert stored == [tiles[0].constants] * 5
-    assert len(asked) == 5 * 5
+    assert stored == [tiles[0].constants] * 9
+    assert len(asked) == 5 * 9
 
 
 def test_what_is_the_same_launch_is_one_configuration() -> None:
@@ -329,6 +330,8 @@ def test_pictures_and_tables(
     of_it = lines["best configuration, % of it"]
     assert of_it["its loads alone"] == pytest.approx(100 * 30.0 / 40.0)
     assert of_it["dense cuBLAS"] == pytest.approx(100 * 200.0 / 40.0)
+    by_dense = of_it[wcsr_beyond_figures.WANTED_BY_DENSE]
+    assert by_dense == pytest.approx(of_it["dense cuBLAS"] * 8.8 / 12)
 
 
 def test_what_was_not_searched_is_drawn(
