@@ -211,8 +211,8 @@ class Conversion:
             raise UnsupportedError(f"a {m} x {k} matrix: rows and columns are counted in 32 bits")
         windows = -(-m // layout.height)
         words = words_of(-(-k // (1 << layout.column_shift)))
-        # Of the windows of a block, some being shorter, or of those that it looks at together.
         grid = facts_of(device).sm_count
+        # Of the windows of a block, some being shorter, or of those that it looks at together.
         at_once = min(4 * (windows // grid + 1), MOST_ROWS // layout.height)
         bits = bits_bytes(words * at_once, device)
         self._kernel = ready(device, bits, is_small(m, entries, grid))
