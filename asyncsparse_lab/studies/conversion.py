@@ -10,9 +10,9 @@ the core that is quickest then: a caller waits that long, allocation of the resu
 on the GPU are timed on the stream too, by events and with cold L2 as the products are, see
 :meth:`asyncsparse_lab.gpu.timing.DeviceTimer.sample_waiting`.  The blocks and windows that the GPU
 gives are held to what the host gives, bit for bit.  Beside stands what the same conversion takes by
-the same clock of a matrix with one entry: a launch, allocations and a look at the sizes, below
-which none can be.  The products have N = 512 columns, bf16 out; beside a conversion by the host's
-clock stand five of them by the same clock, launched one after the other.
+the same clock of a matrix with one entry: a launch, allocations and a look at the sizes.  The
+products have N = 512 columns, bf16 out; beside a conversion by the host's clock stand five of them
+by the same clock, launched one after the other.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ THRESHOLDS: Final = (0, 256, 512, 1024)
 WANTED_TFLOPS: Final = 12.0
 """Useful, on the matrices of the suite that are in ``shared`` too."""
 DENSE_TFLOPS_THEN: Final = 8.8
-"""Of dense cuBLAS on these, where that was set: one machine of the kind is not like another."""
+"""Of dense cuBLAS on these, as told where that was set; there is no record of it."""
 SEARCHED: Final = 4
 """Tiles, each in an order of the rows, that are cut in other ways: the fastest of all, and the
 fastest with rows as stored."""

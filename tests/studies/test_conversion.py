@@ -179,6 +179,13 @@ def test_the_floor_is_one_entry_and_the_bytes_at_the_rate_of_hbm(
 ) -> None:
     ceilings = SimpleNamespace(hbm_bytes_per_s=1e9)
     monkeypatch.setattr(conversion_figures, "ceilings_for", lambda _: ceilings)
+    quick = (frame["op"] == "convert") & (frame["matrix"] == "power")
+    frame.loc[quick, "result.one_entry_us"] = 7.0
+    few = conversion_figures.conversions(frame, ["luxembourg_osm"], "")
+    assert few["floor_us"].to_numpy() == pytest.approx((6 * 4e6 + 4 * 5001 + 1000) / 1e3)
+    ceilings.hbm_bytes_per_s = 1e15
+    assert set(conversion_figures.conversions(frame, ["memplus"], "")["floor_us"]) == {7.0}
+    ceilings.hbm_bytes_per_s = 1e9
     rows = conversion_figures.conversions(frame, ["memplus"], "")
     row = rows[rows["clock"] == "events"].iloc[0]
     moved = 6 * 50_000 + 4 * (row["m"] + 1) + 1000

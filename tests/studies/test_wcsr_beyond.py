@@ -355,7 +355,11 @@ def test_what_was_not_searched_is_drawn(
         assert len(items["tiles"].data) == 7
         floors = items["floors"].data
         assert floors["its loads alone, us"].isna().all(), "of another configuration"
-        line = items["throughput"].data.set_index("what").loc["dense cuBLAS"]
+        lines = items["throughput"].data.set_index("what")
+        is_cold = items["throughput"].caption.count("cold L2") == 1
+        assert ("wanted" in lines.index) == is_cold, "it was set on a cold L2"
+        assert lines["matrices"].gt(0).all()
+        line = lines.loc["dense cuBLAS"]
         assert line["best configuration, % of it"] == pytest.approx(100 * 200.0 / 50.0)
 
 
