@@ -59,9 +59,9 @@ BLOCKS_KERNEL: Final = "bcsr-overlap"
 WINDOWS_KERNEL: Final = "wcsr-pipelined"
 CSR_KERNELS: Final = ("csr-vector", "csr-alg2", "csr-alg3")
 """What multiplies CSR as it is, ours and cuSPARSE's."""
-REPEATS: Final = 10
 PRODUCTS: Final = 5
 """That a conversion on the GPU may take at most: what this project set out."""
+REPEATS: Final = 10
 MOMENTS: Final = 3
 """At each of which a conversion on the GPU is repeated so often."""
 HOST_REPEATS: Final = 3

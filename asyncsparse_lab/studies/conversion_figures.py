@@ -24,7 +24,6 @@ from asyncsparse_lab.studies.conversion_clocks import DELAY_NS
 from asyncsparse_lab.studies.rooflines import ceilings_for
 from asyncsparse_lab.studies.spmm_common import rows_of_one_gpu
 
-GOAL: Final = float(PRODUCTS)
 REACHED: Final = 0.9
 """Share of a floor's speed that counts as reaching it."""
 SLOWEST: Final = 15
@@ -51,9 +50,11 @@ THE_FLOOR: Final = (
     "the least that a matrix with one entry takes by that clock, or the bytes of CSR and of the "
     "format at the measured rate of HBM where these take longer"
 )
-ONE_ENTRY_SHARE: Final = f"share within {GOAL:g} products or near one entry by the host's clock, %"
-PRODUCTS_BY_THE_HOST: Final = f"{GOAL:g} products by the host's clock, us (median)"
-BOTH_BY_THE_HOST: Final = f"share within {GOAL:g} products, both by the host's clock, %"
+ONE_ENTRY_SHARE: Final = (
+    f"share within {PRODUCTS} products or near one entry by the host's clock, %"
+)
+PRODUCTS_BY_THE_HOST: Final = f"{PRODUCTS} products by the host's clock, us (median)"
+BOTH_BY_THE_HOST: Final = f"share within {PRODUCTS} products, both by the host's clock, %"
 FLOOR_SHARE: Final = "floor, % of the time on the stream (median)"
 _CSR_ENTRY_BYTES: Final = 6  # a column and a 16-bit value
 _CSR_ROW_BYTES: Final = 4
@@ -140,7 +141,7 @@ def cost(rows: pd.DataFrame) -> Drawing:
         axes.plot(line["median"], place, "|", color=colour, markersize=12, markeredgewidth=2)
         axes.annotate(f"{line['median']:.3g}", (line["median"], place), (0, 8),
                       textcoords="offset points", ha="center", fontsize=7)  # fmt: skip
-    axes.axvline(GOAL, color="#707070", linewidth=1, linestyle="--")
+    axes.axvline(PRODUCTS, color="#707070", linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_yticks(range(len(data)), data["code"])
     axes.invert_yaxis()
@@ -154,7 +155,7 @@ def cost(rows: pd.DataFrame) -> Drawing:
         data,
         "Conversion from CSR in units of a product of the kernel that reads the format (events, "
         "cold L2): median, quartiles and extremes over the matrices; windows are cut into tasks, "
-        f"and that is in the time; dashed: {GOAL:g} products. 'GPU': {ON_THE_STREAM}. 'GPU, "
+        f"and that is in the time; dashed: {PRODUCTS} products. 'GPU': {ON_THE_STREAM}. 'GPU, "
         f"host's clock' and 'host': {BY_THE_HOST}. Public codes by their own preprocessing and "
         "their own product, each in the types that it has, on those of the matrices that it was "
         "run on.",
@@ -220,7 +221,7 @@ def scaling(rows: pd.DataFrame) -> Drawing:
 
 def formats(rows: pd.DataFrame) -> Table:
     """Return how many products a conversion takes and how much faster the GPU is, by format."""
-    within = f"share within {GOAL:g} products"
+    within = f"share within {PRODUCTS} products"
     lines = []
     for (variant, size), part in rows.dropna(subset=["products"]).groupby(["variant", "size"]):
         stream, gpu, host = _on_common_matrices(part)
@@ -241,14 +242,14 @@ def formats(rows: pd.DataFrame) -> Table:
                 FLOOR_SHARE: 100 * (stream["floor_us"] / stream["median_us"]).median(),
                 "products on the stream (median)": stream["products"].median(),
                 "products on the stream (most)": stream["products"].max(),
-                f"{within} on the stream, %": _percent(stream["products"] <= GOAL),
+                f"{within} on the stream, %": _percent(stream["products"] <= PRODUCTS),
                 "products by the host's clock (median)": gpu["products"].median(),
                 "products by the host's clock (most)": gpu["products"].max(),
-                f"{within} by the host's clock, %": _percent(gpu["products"] <= GOAL),
+                f"{within} by the host's clock, %": _percent(gpu["products"] <= PRODUCTS),
                 PRODUCTS_BY_THE_HOST: beside["five_products_us"].median(),
                 BOTH_BY_THE_HOST: _percent(beside["median_us"] <= beside["five_products_us"]),
                 "GPU by the host's clock, one entry, us": gpu["result.one_entry_us"].median(),
-                ONE_ENTRY_SHARE: _percent((gpu["products"] <= GOAL) | near),
+                ONE_ENTRY_SHARE: _percent((gpu["products"] <= PRODUCTS) | near),
                 "products, host (median)": host["products"].median(),
             }
         )
@@ -257,9 +258,9 @@ def formats(rows: pd.DataFrame) -> Table:
         f"Conversions by format, also in units of a product at N = {N} of the kernel that reads "
         f"the format (events, cold L2). On the stream: {ON_THE_STREAM}. Its floor: {THE_FLOOR}. "
         f"By the host's clock, as those on the host and both of host / GPU: {BY_THE_HOST}; so are "
-        f"timed {GOAL:g} products that are launched one after the other. 'Near one entry' is what "
-        f"takes by the host's clock at most 1 / {REACHED:g} of what a matrix with one entry took, "
-        f"timed beside it. Each time on the GPU is the median of {REPEATS * MOMENTS} calls.",
+        f"timed {PRODUCTS} products that are launched one after the other. 'Near one entry' is "
+        f"what takes by the host's clock at most 1 / {REACHED:g} of what a matrix with one entry "
+        f"took, timed beside it. Each time on the GPU is the median of {REPEATS * MOMENTS} calls.",
     )
 
 
